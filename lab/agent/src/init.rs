@@ -1,0 +1,81 @@
+//! What PID 1 owes the rest: filesystems, the module, the image, and a clean end.
+
+use nix::mount::{MsFlags, mount};
+use nix::sys::reboot::{RebootMode, reboot};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use topolab_wire::RootFrom;
+
+/// Where a bundle's programs are seen, as a root directory of their own.
+const IMAGE: &str = "/image";
+
+fn mount_at(what: &str, kind: &str, at: &Path, flags: MsFlags) -> io::Result<()> {
+    std::fs::create_dir_all(at)?;
+    mount(Some(what), at, Some(kind), flags, None::<&str>)
+        .map_err(|e| io::Error::other(format!("{kind} on {}: {}", at.display(), e.desc())))
+}
+
+/// Mounts what every later step reads.
+pub fn mount_kernel_filesystems() -> io::Result<()> {
+    let plain = MsFlags::empty();
+    mount_at("devtmpfs", "devtmpfs", Path::new("/dev"), plain)?;
+    mount_at("proc", "proc", Path::new("/proc"), plain)?;
+    mount_at("sysfs", "sysfs", Path::new("/sys"), plain)?;
+    mount_at("tmpfs", "tmpfs", Path::new("/run"), plain)?;
+    mount_at("tmpfs", "tmpfs", Path::new("/tmp"), plain)?;
+    // A kernel without debugfs still has /proc/schedstat; the observation then lacks the domains' flags.
+    let _ = mount_at("debugfs", "debugfs", Path::new("/sys/kernel/debug"), plain);
+    // Since 7.x the domains' tree is filled only when asked for (kernel/sched/debug.c, `sched_verbose_write`).
+    let _ = std::fs::write("/sys/kernel/debug/sched/verbose", "1");
+    loopback_up()
+}
+
+/// Brings `lo` up: workloads over TCP talk to themselves. The kernel does that when an address is set, and the
+/// only ioctl-free way is the sysfs flags file (Documentation/ABI/testing/sysfs-class-net, IFF_UP = 1).
+fn loopback_up() -> io::Result<()> {
+    match std::fs::read_to_string("/sys/class/net/lo/flags") {
+        // IFF_LOOPBACK | IFF_UP
+        Ok(_) => std::fs::write("/sys/class/net/lo/flags", "0x9"),
+        // A kernel without networking has no workload that needs it.
+        Err(_) => Ok(()),
+    }
+}
+
+/// Loads a kernel module from the initramfs.
+pub fn load_module(path: &str) -> io::Result<()> {
+    let file = std::fs::File::open(path).map_err(|e| io::Error::new(e.kind(), format!("{path}: {e}")))?;
+    nix::kmod::finit_module(&file, c"", nix::kmod::ModuleInitFlags::empty())
+        .map_err(|e| io::Error::other(format!("{path}: {}", e.desc())))
+}
+
+/// Makes the bundle's programs ready and returns their root directory.
+pub fn prepare_root(from: &RootFrom) -> io::Result<PathBuf> {
+    let image = PathBuf::from(IMAGE);
+    match from {
+        RootFrom::None => return Ok(PathBuf::from("/")),
+        RootFrom::Initramfs => {}
+        RootFrom::Share(tag) => mount_at(tag, "virtiofs", &image, MsFlags::MS_RDONLY)?,
+    }
+    // The image brings these as empty folders, since its own filesystem may be read-only.
+    for (what, at) in [("proc", "proc"), ("sysfs", "sys"), ("devtmpfs", "dev"), ("tmpfs", "tmp"), ("tmpfs", "run")] {
+        mount_at(what, what, &image.join(at), MsFlags::empty())?;
+    }
+    Ok(image)
+}
+
+/// Mounts the results share, read-write.
+pub fn mount_results() -> io::Result<PathBuf> {
+    let at = PathBuf::from("/run/results");
+    mount_at(topolab_wire::RESULTS_TAG, "virtiofs", &at, MsFlags::empty())?;
+    Ok(at)
+}
+
+/// Powers the machine off. PID 1 must not return; where even that fails, the host's deadline ends the guest.
+pub fn power_off() -> ExitCode {
+    nix::unistd::sync();
+    let _ = reboot(RebootMode::RB_POWER_OFF);
+    loop {
+        std::thread::park();
+    }
+}

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * topolab_busy - CPU time that costs the host nothing, and a count of where wakeups land.
+ *
+ * 1. /dev/topolab-busy: write() of a u64 N (native endian) occupies the calling task for N nanoseconds of its own CPU
+ *    time. The task stays runnable and current, so the scheduler sees a busy CPU: ticks, load tracking, preemption and
+ *    migration work as with a spinning task. But between interrupts the CPU halts (HLT), so under TCG with icount the
+ *    emulator skips to the next timer instead of executing a spin. A halted CPU inside a task is busy for the guest's
+ *    scheduler because idleness is a property of the current task (rq->curr == rq->idle, kernel/sched/core.c,
+ *    idle_cpu()), not of the instruction that the CPU executes.
+ *
+ *    Time is the task's own run time, se.sum_exec_runtime and what has passed since se.exec_start, as
+ *    task_sched_runtime() computes it (kernel/sched/core.c; not exported): a task that is preempted burns the rest when
+ *    it runs again, wherever that is. Every tick re-reads the clock, so a stale read is corrected within one tick.
+ *
+ * 2. debugfs topolab/wakeups: "start TGID" zeroes the counters and counts the wakeups of that process's threads for
+ *    which the fair class chose a CPU, "stop" ends that; reading gives lines "SYNC WAKER CHOSEN COUNT". Counted at
+ *    select_task_rq_fair() (kernel/sched/fair.c), the only place that knows flags, waker and choice at once.
+ */
+#include <linux/cpumask.h>
+#include <linux/debugfs.h>
+#include <linux/fs.h>
+#include <linux/hrtimer.h>
+#include <linux/irqflags.h>
+#include <linux/kprobes.h>
+#include <linux/miscdevice.h>
+#include <linux/module.h>
+#include <linux/sched.h>
+#include <linux/sched/clock.h>
+#include <linux/sched/signal.h>
+#include <linux/seq_file.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+#include <linux/version.h>
+#include <linux/vmalloc.h>
+
+#if defined(CONFIG_X86)
+#include <asm/irqflags.h>
+/* Enables interrupts and halts with no window between, so that a wakeup cannot be lost. */
+static inline void wait_for_interrupt(void)
+{
+	raw_safe_halt();
+}
+#else
+#error "topolab_busy: how this architecture waits for an interrupt with interrupts disabled is not written down yet"
+#endif
+
+/* Longest time that one write may burn: a bound against a typing error, not a limit of the mechanism. */
+#define LONGEST_BURN_NS (600ULL * NSEC_PER_SEC)
+
+static enum hrtimer_restart burn_over(struct hrtimer *timer)
+{
+	/* The interrupt itself ends the halt. */
+	return HRTIMER_NORESTART;
+}
+
+/* The CPU time of the calling task in nanoseconds. Interrupts must be off. */
+static u64 own_runtime(void)
+{
+	struct sched_entity *se = &current->se;
+	u64 start, sum, now;
+
+	/* Another CPU that balances towards this one may update both under the run queue's lock. */
+	do {
+		start = READ_ONCE(se->exec_start);
+		sum = READ_ONCE(se->sum_exec_runtime);
+	} while (start != READ_ONCE(se->exec_start));
+
+	now = sched_clock_cpu(smp_processor_id());
+	return sum + (now > start ? now - start : 0);
+}
+
+static bool should_yield(void)
+{
+#ifdef CONFIG_PREEMPT_LAZY
+	/* A user task is preempted for a lazy request when the tick returns to user mode; so is this one. */
+	if (test_thread_flag(TIF_NEED_RESCHED_LAZY))
+		return true;
+#endif
+	return need_resched();
+}
+
+static ssize_t busy_write(struct file *file, const char __user *from, size_t count, loff_t *pos)
+{
+	struct hrtimer timer;
+	unsigned long flags;
+	u64 ns, now, target;
+
+	if (count != sizeof(ns))
+		return -EINVAL;
+	if (copy_from_user(&ns, from, sizeof(ns)))
+		return -EFAULT;
+	if (ns > LONGEST_BURN_NS)
+		return -ERANGE;
+
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0)
+	hrtimer_setup_on_stack(&timer, burn_over, CLOCK_MONOTONIC, HRTIMER_MODE_REL_PINNED_HARD);
+#else
+	hrtimer_init_on_stack(&timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_PINNED_HARD);
+	timer.function = burn_over;
+#endif
+	local_irq_save(flags);
+	now = own_runtime();
+	local_irq_restore(flags);
+	target = now + ns;
+
+	while (now < target && !fatal_signal_pending(current)) {
+		preempt_disable();
+		hrtimer_start(&timer, ns_to_ktime(target - now), HRTIMER_MODE_REL_PINNED_HARD);
+		local_irq_disable();
+		if (should_yield())
+			local_irq_enable();
+		else
+			wait_for_interrupt();
+		hrtimer_cancel(&timer);
+		preempt_enable();
+		if (should_yield())
+			schedule();
+		local_irq_save(flags);
+		now = own_runtime();
+		local_irq_restore(flags);
+	}
+	destroy_hrtimer_on_stack(&timer);
+	return count;
+}
+
+static const struct file_operations busy_fops = {
+	.owner = THIS_MODULE,
+	.write = busy_write,
+	.llseek = noop_llseek,
+};
+
+static struct miscdevice busy_device = {
+	.minor = MISC_DYNAMIC_MINOR,
+	.name = "topolab-busy",
+	.fops = &busy_fops,
+	.mode = 0222,
+};
+
+/* counts[sync][waker][chosen]; a row is written by its own CPU only, with interrupts off (p->pi_lock). */
+static u32 *counts;
+static pid_t counted_tgid;
+
+static u32 *count_of(unsigned int sync, unsigned int waker, unsigned int chosen)
+{
+	return counts + ((size_t)sync * nr_cpu_ids + waker) * nr_cpu_ids + chosen;
+}
+
+struct wakeup {
+	bool counted;
+	bool sync;
+};
+
+static int wakeup_begins(struct kretprobe_instance *instance, struct pt_regs *regs)
+{
+	struct task_struct *wakee = (struct task_struct *)regs_get_kernel_argument(regs, 0);
+	struct wakeup *wakeup = (struct wakeup *)instance->data;
+	unsigned long flags = regs_get_kernel_argument(regs, 2);
+	pid_t tgid = READ_ONCE(counted_tgid);
+
+	/* WF_TTWU is 8 since 5.15 (kernel/sched/sched.h): forks and execs choose a CPU too, and are no wakeups. */
+	wakeup->counted = tgid && wakee->tgid == tgid && (flags & 0x08);
+	wakeup->sync = flags & TOPOLAB_WF_SYNC;
+	return 0;
+}
+
+static int wakeup_chosen(struct kretprobe_instance *instance, struct pt_regs *regs)
+{
+	struct wakeup *wakeup = (struct wakeup *)instance->data;
+	unsigned long chosen = regs_return_value(regs);
+
+	if (wakeup->counted && chosen < nr_cpu_ids)
+		(*count_of(wakeup->sync, raw_smp_processor_id(), chosen))++;
+	return 0;
+}
+
+static struct kretprobe wakeup_probe = {
+	.kp.symbol_name = "select_task_rq_fair",
+	.entry_handler = wakeup_begins,
+	.handler = wakeup_chosen,
+	.data_size = sizeof(struct wakeup),
+};
+
+static size_t counts_size(void)
+{
+	return 2 * (size_t)nr_cpu_ids * nr_cpu_ids * sizeof(*counts);
+}
+
+static int wakeups_show(struct seq_file *seq, void *unused)
+{
+	unsigned int sync, waker, chosen;
+
+	for (sync = 0; sync < 2; sync++)
+		for (waker = 0; waker < nr_cpu_ids; waker++)
+			for (chosen = 0; chosen < nr_cpu_ids; chosen++)
+				if (*count_of(sync, waker, chosen))
+					seq_printf(seq, "%u %u %u %u\n", sync, waker, chosen, *count_of(sync, waker, chosen));
+	if (wakeup_probe.nmissed)
+		seq_printf(seq, "missed %d\n", wakeup_probe.nmissed);
+	return 0;
+}
+
+static int wakeups_open(struct inode *inode, struct file *file)
+{
+	return single_open(file, wakeups_show, NULL);
+}
+
+static ssize_t wakeups_write(struct file *file, const char __user *from, size_t count, loff_t *pos)
+{
+	char word[32];
+	int tgid;
+
+	if (count >= sizeof(word))
+		return -EINVAL;
+	if (copy_from_user(word, from, count))
+		return -EFAULT;
+	word[count] = 0;
+	if (sscanf(word, "start %d", &tgid) == 1 && tgid > 0) {
+		WRITE_ONCE(counted_tgid, 0);
+		memset(counts, 0, counts_size());
+		wakeup_probe.nmissed = 0;
+		WRITE_ONCE(counted_tgid, tgid);
+	} else if (!strncmp(word, "stop", 4)) {
+		WRITE_ONCE(counted_tgid, 0);
+	} else {
+		return -EINVAL;
+	}
+	return count;
+}
+
+static const struct file_operations wakeups_fops = {
+	.owner = THIS_MODULE,
+	.open = wakeups_open,
+	.read = seq_read,
+	.write = wakeups_write,
+	.llseek = seq_lseek,
+	.release = single_release,
+};
+
+static struct dentry *folder;
+
+static int __init busy_init(void)
+{
+	int error;
+
+	counts = vzalloc(counts_size());
+	if (!counts)
+		return -ENOMEM;
+	wakeup_probe.maxactive = 2 * nr_cpu_ids;
+	error = register_kretprobe(&wakeup_probe);
+	if (error) {
+		pr_err("topolab_busy: no probe on select_task_rq_fair: %d\n", error);
+		goto free_counts;
+	}
+	error = misc_register(&busy_device);
+	if (error)
+		goto drop_probe;
+	folder = debugfs_create_dir("topolab", NULL);
+	debugfs_create_file("wakeups", 0600, folder, NULL, &wakeups_fops);
+	return 0;
+
+drop_probe:
+	unregister_kretprobe(&wakeup_probe);
+free_counts:
+	vfree(counts);
+	return error;
+}
+
+static void __exit busy_exit(void)
+{
+	debugfs_remove(folder);
+	misc_deregister(&busy_device);
+	unregister_kretprobe(&wakeup_probe);
+	vfree(counts);
+}
+
+module_init(busy_init);
+module_exit(busy_exit);
+MODULE_LICENSE("GPL");
+MODULE_DESCRIPTION("topolab: modelled work and wakeup counts");

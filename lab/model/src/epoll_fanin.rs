@@ -1,0 +1,331 @@
+//! `epoll-fanin`: many client threads on one node, workers anywhere, TCP and epoll between them.
+//!
+//! The shape of memcached under memtier with the client pinned to one sub-NUMA cluster: a client keeps one request in
+//! flight on each of its connections; a worker that epoll wakes burns `service_us` and answers; the client burns
+//! `think_us` before the next request on that connection. Every send wakes the other side through `ep_poll_callback`,
+//! which is a synchronous wakeup since commit 900bbaae67e9.
+
+use crate::burn::Burner;
+use crate::params::Params;
+use crate::percentile::{PRINTED, nearest_rank};
+use crate::rng::SplitMix64;
+use crate::wakeups::{self, Wakeups};
+use crate::{ModelError, schedstat, trying};
+use nix::sched::{CpuSet as Affinity, sched_getcpu, sched_setaffinity};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::unistd::Pid;
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use topolab_wire::{CpuSet, ModelOrder, ModelRecord, Value};
+
+/// Bytes of a request and of its answer.
+const MESSAGE: usize = 64;
+/// How long a thread waits in epoll before it looks whether the run is over.
+const POLL_MS: u8 = 200;
+
+/// The resolved parameters.
+struct Shape {
+    clients: usize,
+    workers: usize,
+    connections: usize,
+    service_ns: u64,
+    think_ns: u64,
+    phase_ns: u64,
+    duration: Duration,
+    client_cpus: CpuSet,
+}
+
+impl Shape {
+    fn new(order: &ModelOrder) -> Result<Self, ModelError> {
+        let cpus: usize = order.nodes.iter().map(CpuSet::len).sum();
+        let last_node = order.nodes.len().saturating_sub(1);
+        let mut params = Params::new(&order.params);
+        let client_node = params.take_count("client_node", 0..=i64::try_from(last_node).unwrap_or(0))?;
+        let client_cpus = order.nodes.get(client_node).cloned().unwrap_or_default();
+        // 0 means as many as there are CPUs to fill: the load then scales with the machine.
+        let or = |given: usize, default: usize| if given == 0 { default } else { given };
+        let shape = Self {
+            clients: or(params.take_count("clients", 0..=1024)?, client_cpus.len()),
+            workers: or(params.take_count("workers", 0..=4096)?, cpus),
+            connections: params.take_count("connections", 1..=1024)?,
+            service_ns: params.take("service_us", 0..=1_000_000)? * 1000,
+            think_ns: params.take("think_us", 0..=1_000_000)? * 1000,
+            phase_ns: params.take("phase_us", 0..=1_000_000)? * 1000,
+            duration: Duration::from_millis(params.take("duration_ms", 1..=600_000)?),
+            client_cpus,
+        };
+        params.finish()?;
+        match shape.client_cpus.is_empty() {
+            true => Err(ModelError::NothingMeasured(format!("node {client_node} has no CPUs to pin the clients to"))),
+            false => Ok(shape),
+        }
+    }
+}
+
+/// One client's end: its latencies in nanoseconds.
+type Latencies = Vec<u64>;
+/// One worker's end: requests served by the CPU they were served on.
+type Served = BTreeMap<u32, u64>;
+
+/// Runs the workload once.
+pub(crate) fn run(order: &ModelOrder) -> Result<ModelRecord, ModelError> {
+    let shape = Shape::new(order)?;
+    let (client_ends, worker_ends) = connect(&shape)?;
+    let stop = AtomicBool::new(false);
+    let stop = &stop;
+    let shape_ref = &shape;
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = worker_ends
+            .into_iter()
+            .map(|ends| scope.spawn(move || work(shape_ref, ends, stop)))
+            .collect();
+        trying("count wakeups", wakeups::start())?;
+        let busy_before = trying("/proc/schedstat", schedstat::busy_ns())?;
+        let began = Instant::now();
+        let clients: Vec<_> = client_ends
+            .into_iter()
+            .enumerate()
+            .map(|(n, ends)| scope.spawn(move || ask(shape_ref, ends, order.seed ^ ((n as u64) << 32), stop)))
+            .collect();
+        std::thread::sleep(shape_ref.duration);
+        let elapsed = began.elapsed();
+        let busy_after = trying("/proc/schedstat", schedstat::busy_ns())?;
+        let wakeups = trying("count wakeups", wakeups::stop(&order.llcs, &order.nodes))?;
+        stop.store(true, Ordering::Relaxed);
+
+        let mut latencies = Vec::new();
+        for client in clients {
+            latencies.extend(joined("client", client)?);
+        }
+        let mut served = Served::new();
+        for worker in workers {
+            for (cpu, count) in joined("worker", worker)? {
+                *served.entry(cpu).or_default() += count;
+            }
+        }
+        let busy = busy_after.iter().map(|(cpu, after)| (*cpu, after - busy_before.get(cpu).unwrap_or(&0))).collect();
+        Measured { elapsed, latencies, served, busy, wakeups }.record(order)
+    })
+}
+
+fn joined<T>(who: &str, handle: std::thread::ScopedJoinHandle<'_, io::Result<T>>) -> Result<T, ModelError> {
+    let result = handle.join().map_err(|_| ModelError::NothingMeasured(format!("a {who} thread panicked")))?;
+    trying(who, result)
+}
+
+/// Opens every connection and deals them out: each client has its own, workers take them round robin.
+fn connect(shape: &Shape) -> Result<(Vec<Vec<TcpStream>>, Vec<Vec<TcpStream>>), ModelError> {
+    let listener = trying("listen on loopback", TcpListener::bind(("127.0.0.1", 0)))?;
+    let address = trying("listen on loopback", listener.local_addr())?;
+    let mut worker_ends: Vec<Vec<TcpStream>> = (0..shape.workers).map(|_| Vec::new()).collect();
+    let mut client_ends = Vec::new();
+    let mut next = 0;
+    for _ in 0..shape.clients {
+        let mut own = Vec::new();
+        for _ in 0..shape.connections {
+            let near = trying("connect", TcpStream::connect(address))?;
+            let (far, _) = trying("accept", listener.accept())?;
+            for end in [&near, &far] {
+                trying("TCP_NODELAY", end.set_nodelay(true))?;
+                trying("O_NONBLOCK", end.set_nonblocking(true))?;
+            }
+            own.push(near);
+            worker_ends[next % shape.workers].push(far);
+            next += 1;
+        }
+        client_ends.push(own);
+    }
+    Ok((client_ends, worker_ends))
+}
+
+/// An epoll over connections, whose data is the connection's index.
+fn epoll_over(ends: &[TcpStream]) -> io::Result<Epoll> {
+    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+    for (index, end) in ends.iter().enumerate() {
+        epoll.add(end, EpollEvent::new(EpollFlags::EPOLLIN, index as u64))?;
+    }
+    Ok(epoll)
+}
+
+/// Calls `each` with the index of every connection that has a message, until the run is over.
+fn serve(
+    ends: &mut [TcpStream],
+    stop: &AtomicBool,
+    mut each: impl FnMut(usize, &mut TcpStream) -> io::Result<()>,
+) -> io::Result<()> {
+    let epoll = epoll_over(ends)?;
+    let mut events = [EpollEvent::empty(); 64];
+    let mut message = [0; MESSAGE];
+    while !stop.load(Ordering::Relaxed) {
+        let ready = epoll.wait(&mut events, EpollTimeout::from(POLL_MS))?;
+        for event in &events[..ready] {
+            let index = event.data() as usize;
+            match ends[index].read(&mut message) {
+                // Both ends write whole messages of 64 bytes at once, which loopback TCP never splits.
+                Ok(MESSAGE) => each(index, &mut ends[index])?,
+                Ok(0) => return Ok(()),
+                Ok(n) => return Err(io::Error::other(format!("a message of {MESSAGE} bytes came in parts: {n}"))),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn work(shape: &Shape, mut ends: Vec<TcpStream>, stop: &AtomicBool) -> io::Result<Served> {
+    let mut burner = Burner::new()?;
+    let mut served = Served::new();
+    serve(&mut ends, stop, |_, end| {
+        burner.burn(shape.service_ns)?;
+        let cpu = sched_getcpu()?;
+        *served.entry(u32::try_from(cpu).unwrap_or(u32::MAX)).or_default() += 1;
+        end.write_all(&[0; MESSAGE])
+    })?;
+    Ok(served)
+}
+
+fn ask(shape: &Shape, mut ends: Vec<TcpStream>, seed: u64, stop: &AtomicBool) -> io::Result<Latencies> {
+    let mut affinity = Affinity::new();
+    for cpu in shape.client_cpus.iter() {
+        affinity.set(cpu as usize)?;
+    }
+    sched_setaffinity(Pid::from_raw(0), &affinity)?;
+    let mut burner = Burner::new()?;
+    let mut rng = SplitMix64::new(seed);
+    let mut latencies = Latencies::with_capacity(1 << 14);
+    let mut sent = vec![Instant::now(); ends.len()];
+    // Clients of a real machine are not in step; how far apart they start is what a seed changes.
+    std::thread::sleep(Duration::from_nanos(rng.below(shape.phase_ns.max(1))));
+    for (index, end) in ends.iter_mut().enumerate() {
+        sent[index] = Instant::now();
+        end.write_all(&[0; MESSAGE])?;
+    }
+    serve(&mut ends, stop, |index, end| {
+        latencies.push(u64::try_from(sent[index].elapsed().as_nanos()).unwrap_or(u64::MAX));
+        burner.burn(shape.think_ns)?;
+        sent[index] = Instant::now();
+        end.write_all(&[0; MESSAGE])
+    })?;
+    Ok(latencies)
+}
+
+/// What a run left behind.
+struct Measured {
+    elapsed: Duration,
+    latencies: Vec<u64>,
+    served: Served,
+    busy: BTreeMap<u32, u64>,
+    wakeups: Wakeups,
+}
+
+impl Measured {
+    fn record(mut self, order: &ModelOrder) -> Result<ModelRecord, ModelError> {
+        self.latencies.sort_unstable();
+        let count = self.latencies.len();
+        if count == 0 {
+            return Err(ModelError::NothingMeasured("no request was answered within duration_ms".into()));
+        }
+        let mut metrics = BTreeMap::new();
+        let mut put = |name: String, unit: &str, value: f64| metrics.insert(name, Value { unit: unit.into(), value });
+        put("ops_per_s".into(), "1/s", count as f64 / self.elapsed.as_secs_f64());
+        for (name, percent) in PRINTED {
+            let ns = nearest_rank(&self.latencies, percent).unwrap_or(0);
+            put(format!("latency_ms.{name}"), "ms", ns as f64 / 1e6);
+        }
+        let requests: u64 = self.served.values().sum();
+        for (kind, sets) in [("node", &order.nodes), ("llc", &order.llcs)] {
+            for (index, set) in sets.iter().enumerate() {
+                let sum = |by_cpu: &BTreeMap<u32, u64>| -> u64 { set.iter().filter_map(|cpu| by_cpu.get(&cpu)).sum() };
+                let share = 100.0 * sum(&self.served) as f64 / requests.max(1) as f64;
+                let capacity = self.elapsed.as_nanos() as f64 * set.len().max(1) as f64;
+                let share_name = if kind == "node" { format!("share.node{index}") } else { format!("share.llc{index}") };
+                put(share_name, "%", share);
+                put(format!("busy.{kind}{index}"), "%", 100.0 * sum(&self.busy) as f64 / capacity);
+            }
+        }
+        for (kind, landed) in [("sync", self.wakeups.sync), ("async", self.wakeups.other)] {
+            put(format!("wakeups.{kind}"), "1", landed.total() as f64);
+            put(format!("wakeups.{kind}.waker_cpu"), "1", landed.waker_cpu as f64);
+            put(format!("wakeups.{kind}.same_llc"), "1", landed.same_llc as f64);
+            put(format!("wakeups.{kind}.other_llc"), "1", landed.other_llc as f64);
+            put(format!("wakeups.{kind}.other_node"), "1", landed.other_node as f64);
+        }
+        let evidence = BTreeMap::from([
+            ("latencies".to_string(), vec![count as u64]),
+            ("served_by_cpu".to_string(), by_cpu(&self.served)),
+            ("busy_ns_by_cpu".to_string(), by_cpu(&self.busy)),
+        ]);
+        let missed = self.wakeups.missed;
+        let counted = (missed == 0, format!("{missed} wakeups escaped the probe"));
+        let invariants = BTreeMap::from([("every_wakeup_counted".to_string(), counted)]);
+        Ok(ModelRecord { metrics, invariants, evidence })
+    }
+}
+
+/// Values by CPU number, 0 where there is none.
+fn by_cpu(values: &BTreeMap<u32, u64>) -> Vec<u64> {
+    let end = values.keys().next_back().map_or(0, |last| last + 1);
+    (0..end).map(|cpu| values.get(&cpu).copied().unwrap_or(0)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(params: &[(&str, i64)]) -> ModelOrder {
+        let defaults = [
+            ("clients", 0), ("workers", 0), ("connections", 4), ("service_us", 2000), ("think_us", 500),
+            ("phase_us", 100), ("duration_ms", 700), ("client_node", 0),
+        ];
+        let all = defaults.iter().chain(params).map(|(name, value)| (name.to_string(), *value)).collect();
+        ModelOrder {
+            model: "epoll-fanin".into(),
+            params: all,
+            seed: 1,
+            repetitions: 1,
+            nodes: vec![CpuSet::range(0, 8), CpuSet::range(8, 24)],
+            llcs: vec![CpuSet::range(0, 8), CpuSet::range(8, 24)],
+        }
+    }
+
+    #[test]
+    fn the_load_scales_with_the_machine_unless_told() {
+        let shape = Shape::new(&order(&[])).expect("defaults");
+        assert_eq!((shape.clients, shape.workers), (8, 24));
+        let shape = Shape::new(&order(&[("client_node", 1), ("workers", 3)])).expect("given");
+        assert_eq!((shape.clients, shape.workers), (16, 3));
+    }
+
+    #[test]
+    fn a_node_that_is_not_there_is_refused() {
+        assert!(matches!(
+            Shape::new(&order(&[("client_node", 2)])),
+            Err(ModelError::OutOfRange { name: "client_node", .. })
+        ));
+    }
+
+    #[test]
+    fn shares_are_of_the_requests_served_and_busy_is_of_the_capacity() {
+        let measured = Measured {
+            elapsed: Duration::from_millis(1),
+            latencies: vec![3_000_000, 1_000_000, 2_000_000],
+            served: BTreeMap::from([(0, 1), (8, 3)]),
+            busy: BTreeMap::from([(0, 1_000_000), (8, 8_000_000)]),
+            wakeups: Wakeups {
+                sync: crate::wakeups::Landed { waker_cpu: 2, ..Default::default() },
+                ..Wakeups::default()
+            },
+        };
+        let record = measured.record(&order(&[])).expect("a record");
+        let value = |name: &str| record.metrics[name].value;
+        assert_eq!(value("ops_per_s"), 3000.0);
+        assert_eq!(value("latency_ms.p50"), 2.0);
+        assert_eq!((value("share.node0"), value("share.node1")), (25.0, 75.0));
+        assert_eq!((value("busy.node0"), value("busy.node1")), (12.5, 50.0));
+        assert_eq!(value("wakeups.sync.waker_cpu"), 2.0);
+    }
+}

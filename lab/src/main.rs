@@ -1,0 +1,2 @@
+//! topolab.
+fn main() {}

@@ -1,0 +1,65 @@
+//! Where things live: the cache and the results.
+
+use crate::fault::{Fault, Outcome, Trying};
+use std::path::{Path, PathBuf};
+
+/// The cache's root, and what it promises: everything in it can be made again.
+#[derive(Debug, Clone)]
+pub struct CacheDir(PathBuf);
+
+impl CacheDir {
+    /// `--cache`, or `$XDG_CACHE_HOME/topolab`, or `~/.cache/topolab` (XDG Base Directory Specification).
+    pub fn locate(given: Option<PathBuf>) -> Outcome<Self> {
+        let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+        let root = given
+            .or_else(|| absolute("XDG_CACHE_HOME").map(|p| p.join("topolab")))
+            .or_else(|| absolute("HOME").map(|p| p.join(".cache/topolab")))
+            .ok_or_else(|| {
+                Fault::input("neither XDG_CACHE_HOME nor HOME is set").help("say where the cache may live: --cache DIR")
+            })?;
+        let root = std::path::absolute(&root).trying(format!("cache {}", root.display()))?;
+        std::fs::create_dir_all(&root).trying(format!("cache {}", root.display()))?;
+        Ok(Self(root))
+    }
+
+    /// A folder of the cache, made when it is not there.
+    pub fn folder(&self, name: &str) -> Outcome<PathBuf> {
+        let path = self.0.join(name);
+        std::fs::create_dir_all(&path).trying(format!("cache {}", path.display()))?;
+        Ok(path)
+    }
+
+    /// The root itself.
+    pub fn root(&self) -> &Path {
+        &self.0
+    }
+}
+
+/// Free bytes for an ordinary user on the file system that holds `path`.
+pub fn free_bytes(path: &Path) -> Outcome<u64> {
+    let stat = nix::sys::statvfs::statvfs(path).trying(format!("statvfs {}", path.display()))?;
+    Ok(stat.blocks_available() as u64 * stat.fragment_size() as u64)
+}
+
+/// Memory that a new process can have, in bytes: MemAvailable of /proc/meminfo.
+pub fn available_memory() -> Outcome<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").trying("/proc/meminfo")?;
+    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:")).unwrap_or_default();
+    let kib: u64 = line.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0);
+    Ok(kib * 1024)
+}
+
+/// Refuses to begin what the disk cannot hold.
+pub fn require_disk(path: &Path, needed: u64, why: &str) -> Outcome<()> {
+    let free = free_bytes(path)?;
+    match free >= needed {
+        true => Ok(()),
+        false => Err(Fault::lab(format!(
+            "too little disk for {why}: {} has {} MiB free, {} MiB are needed",
+            path.display(),
+            free >> 20,
+            needed >> 20
+        ))
+        .help("free some space, or put the cache elsewhere with --cache DIR")),
+    }
+}

@@ -1,0 +1,263 @@
+//! Declared against observed, level by level (DESIGN §4).
+
+use super::model::{Arch, Level, Topology};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
+use topolab_wire::{CacheKind, Cpu, CpuSet, Observation};
+
+/// How a row came out.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "finding", content = "why")]
+pub enum Finding {
+    /// The guest sees what is declared.
+    Same,
+    /// The guest sees something else.
+    Differs,
+    /// This architecture or QEMU cannot show it; the reason.
+    NotExpressible(String),
+}
+
+/// One compared thing.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Row {
+    /// What: `cpus`, `modules`, `L2 sharing`, `node 1 distances`, …
+    pub what: String,
+    /// As declared.
+    pub declared: String,
+    /// As observed.
+    pub observed: String,
+    /// How it came out.
+    #[serde(flatten)]
+    pub finding: Finding,
+}
+
+/// All rows.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Comparison {
+    /// In the order from CPUs to scheduler.
+    pub rows: Vec<Row>,
+}
+
+impl Comparison {
+    /// Whether nothing differs.
+    pub fn matches(&self) -> bool {
+        self.differing().next().is_none()
+    }
+
+    /// The rows that differ.
+    pub fn differing(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(|row| row.finding == Finding::Differs)
+    }
+
+    fn add(&mut self, what: impl Into<String>, declared: String, observed: String) {
+        let finding = if declared == observed { Finding::Same } else { Finding::Differs };
+        self.rows.push(Row { what: what.into(), declared, observed, finding });
+    }
+
+    fn add_inexpressible(&mut self, what: String, declared: String, observed: String, why: &str) {
+        let finding = if declared == observed { Finding::Same } else { Finding::NotExpressible(why.into()) };
+        self.rows.push(Row { what, declared, observed, finding });
+    }
+}
+
+/// A family of CPU sets as text: how many, and which.
+fn groups<'a>(sets: impl IntoIterator<Item = &'a CpuSet>) -> String {
+    // Ordered by first CPU, so that the same groups are the same text.
+    let distinct: BTreeSet<(Option<u32>, &CpuSet)> = sets.into_iter().map(|set| (set.first(), set)).collect();
+    let shown: Vec<String> = distinct.iter().map(|(_, set)| set.to_string()).collect();
+    match shown.len() {
+        0..=8 => shown.join(" | "),
+        n => format!("{n} × … {} | {} … {}", shown[0], shown[1], shown[n - 1]) + &digest(&shown),
+    }
+}
+
+/// Long families are abbreviated for people; the digest keeps two different ones different.
+fn digest(shown: &[String]) -> String {
+    let hash = Sha256::digest(shown.join("|"));
+    format!(" #{:02x}{:02x}", hash[0], hash[1])
+}
+
+/// Holds a guest's observation against its topology.
+pub fn compare(topology: &Topology, arch: Arch, seen: &Observation) -> Comparison {
+    let mut rows = Comparison::default();
+    let all = CpuSet::range(0, topology.shape.cpus());
+    rows.add("CPUs online", all.to_string(), seen.online.to_string());
+    if let Some(cpu) = topology.cpu.get(&arch) {
+        for (what, declared, observed) in
+            [("CPU family", cpu.family, &seen.model.family), ("CPU model", cpu.model, &seen.model.model)]
+        {
+            if let Some(declared) = declared {
+                rows.add(what, declared.to_string(), observed.clone());
+            }
+        }
+    }
+    let by = |field: fn(&Cpu) -> &CpuSet| groups(seen.cpus.iter().map(field));
+    for (what, level, observed) in [
+        ("packages", Level::Package, by(|cpu| &cpu.package)),
+        ("dies", Level::Die, by(|cpu| &cpu.die)),
+        ("cores", Level::Core, by(|cpu| &cpu.core)),
+    ] {
+        rows.add(what, groups(&topology.units(level)), observed);
+    }
+    // A machine whose modules are its cores or its dies has no module level, and kernels disagree on what to print then.
+    if topology.shape.cores > 1 && topology.shape.modules > 1 {
+        rows.add("modules", groups(&topology.units(Level::Module)), by(|cpu| &cpu.cluster));
+    }
+    caches(topology, seen, &mut rows);
+    nodes(topology, seen, &mut rows);
+    rows.add("scheduler's LLC", groups(&topology.llcs()), by(|cpu| &cpu.llc));
+    domains(topology, seen, &mut rows);
+    rows
+}
+
+fn caches(topology: &Topology, seen: &Observation, rows: &mut Comparison) {
+    for cache in &topology.caches {
+        let letter = match cache.kind {
+            CacheKind::Data => "d",
+            CacheKind::Instruction => "i",
+            CacheKind::Unified => "",
+        };
+        let name = format!("L{}{letter}", cache.level);
+        let found = |cpu: &'_ Cpu| cpu.caches.iter().find(|c| c.level == cache.level && c.kind == cache.kind).cloned();
+        let observed: Vec<_> = seen.cpus.iter().filter_map(found).collect();
+        let shared = groups(observed.iter().map(|c| &c.shared));
+        rows.add(format!("{name} sharing"), groups(&topology.units(cache.shared_by)), shared);
+        let sizes: BTreeSet<String> = observed.iter().map(|c| c.size_kib.map_or("?".into(), size)).collect();
+        rows.add_inexpressible(
+            format!("{name} size"),
+            size(cache.size_kib),
+            sizes.into_iter().collect::<Vec<_>>().join(" "),
+            "QEMU's CPU model fixes cache sizes",
+        );
+    }
+}
+
+fn size(kib: u64) -> String {
+    match kib {
+        kib if kib >= 1 << 10 && kib % (1 << 10) == 0 => format!("{}M", kib >> 10),
+        kib => format!("{kib}K"),
+    }
+}
+
+fn nodes(topology: &Topology, seen: &Observation, rows: &mut Comparison) {
+    rows.add("nodes", groups(topology.nodes.iter().map(|n| &n.cpus)), groups(seen.nodes.iter().map(|n| &n.cpus)));
+    // Linux may renumber nodes, so rows of the matrix are matched by CPUs.
+    let position = |cpus: &CpuSet| seen.nodes.iter().position(|node| node.cpus == *cpus);
+    let order: Vec<Option<usize>> = topology.nodes.iter().map(|node| position(&node.cpus)).collect();
+    for (n, declared) in topology.distances.iter().enumerate() {
+        let cell = |to: &Option<usize>| match (order[n], to) {
+            (Some(from), Some(to)) => seen.nodes[from].distances.get(*to).map_or("?".into(), u32::to_string),
+            (None, _) | (_, None) => "?".to_string(),
+        };
+        let observed: Vec<String> = order.iter().map(cell).collect();
+        let declared: Vec<String> = declared.iter().map(u32::to_string).collect();
+        rows.add(format!("node {n} distances"), declared.join(" "), observed.join(" "));
+    }
+}
+
+/// The domains that must be there: SMT for threads, CLS for modules inside an LLC, MC for an LLC wider than both, NUMA
+/// above nodes. Which name the widest domain inside a node carries depends on the kernel, so only presence is compared.
+fn domains(topology: &Topology, seen: &Observation, rows: &mut Comparison) {
+    let has = |name: &str| {
+        let with = seen.cpus.iter().filter(|cpu| cpu.domains.iter().any(|domain| domain.name == name)).count();
+        match with {
+            0 => "none".to_string(),
+            n if n == seen.cpus.len() => "every CPU".to_string(),
+            n => format!("{n} of {} CPUs", seen.cpus.len()),
+        }
+    };
+    let expect = |yes: bool| if yes { "every CPU".to_string() } else { "none".to_string() };
+    rows.add("SMT domains", expect(topology.shape.threads > 1), has("SMT"));
+    rows.add("NUMA domains", expect(topology.nodes.len() > 1), has("NUMA"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{parse, scale};
+    use super::*;
+    use topolab_wire::{Cache, CpuModel, Domain, Node};
+
+    fn machine() -> Topology {
+        let full = parse("cwf-snc3", include_str!("../../../topologies/cwf-snc3.toml")).expect("the example");
+        scale(&full, 12).expect("1/12")
+    }
+
+    /// The observation of a guest that is the machine.
+    fn faithful(t: &Topology) -> Observation {
+        let unit = |level: Level, cpu: u32| t.units(level).into_iter().find(|set| set.contains(cpu)).unwrap_or_default();
+        let cpus = (0..t.shape.cpus()).map(|cpu| Cpu {
+            cpu,
+            package: unit(Level::Package, cpu),
+            die: unit(Level::Die, cpu),
+            cluster: unit(Level::Module, cpu),
+            core: unit(Level::Core, cpu),
+            capacity: None,
+            caches: t.caches.iter().map(|c| Cache { level: c.level, kind: c.kind, size_kib: Some(c.size_kib), shared: unit(c.shared_by, cpu) }).collect(),
+            domains: vec![Domain { name: "NUMA".into(), span: CpuSet::range(0, 24), flags: vec![] }],
+            llc: unit(t.llc, cpu),
+        });
+        Observation {
+            version: 1,
+            arch: "x86_64".into(),
+            release: "7.2".into(),
+            cmdline: String::new(),
+            model: CpuModel { family: "6".into(), model: "221".into(), ..CpuModel::default() },
+            possible: CpuSet::range(0, 24),
+            online: CpuSet::range(0, 24),
+            isolated: CpuSet::default(),
+            cpus: cpus.collect(),
+            nodes: t.nodes.iter().zip(&t.distances).enumerate().map(|(n, (node, distances))| Node {
+                node: n as u32, cpus: node.cpus.clone(), memory_kib: 1, distances: distances.clone(),
+            }).collect(),
+        }
+    }
+
+    fn differing(seen: &Observation) -> Vec<String> {
+        compare(&machine(), Arch::X86_64, seen).differing().map(|row| row.what.clone()).collect()
+    }
+
+    #[test]
+    fn a_faithful_guest_matches_and_each_lie_is_named() {
+        let good = faithful(&machine());
+        assert_eq!(differing(&good), [""; 0]);
+
+        let mut lie = good.clone();
+        lie.cpus[3].llc = CpuSet::range(0, 16);
+        assert_eq!(differing(&lie), ["scheduler's LLC"]);
+
+        let mut lie = good.clone();
+        lie.nodes[0].distances = vec![10, 21, 17];
+        assert_eq!(differing(&lie), ["node 0 distances"]);
+
+        let mut lie = good.clone();
+        lie.online = CpuSet::range(0, 23);
+        assert_eq!(differing(&lie), ["CPUs online"]);
+
+        let mut lie = good.clone();
+        lie.cpus.iter_mut().for_each(|cpu| cpu.caches[2].shared = CpuSet::range(0, 24));
+        assert_eq!(differing(&lie), ["L2 sharing"]);
+
+        let mut lie = good;
+        lie.model.model = "143".into();
+        assert_eq!(differing(&lie), ["CPU model"]);
+    }
+
+    #[test]
+    fn a_renumbered_node_is_the_same_node() {
+        let mut seen = faithful(&machine());
+        seen.nodes.swap(0, 2);
+        for node in &mut seen.nodes {
+            node.distances.reverse();
+        }
+        assert_eq!(differing(&seen), [""; 0]);
+    }
+
+    #[test]
+    fn a_cache_size_that_the_cpu_model_fixes_is_not_a_mismatch() {
+        let mut seen = faithful(&machine());
+        seen.cpus.iter_mut().for_each(|cpu| cpu.caches[3].size_kib = Some(16 << 10));
+        let compared = compare(&machine(), Arch::X86_64, &seen);
+        assert!(compared.matches());
+        assert!(compared.rows.iter().any(|row| row.what == "L3 size" && row.observed == "16M" && row.finding != Finding::Same));
+    }
+}

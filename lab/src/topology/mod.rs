@@ -1,0 +1,17 @@
+//! The declared machine: written as TOML ([`schema`]), checked rule by rule ([`check`]), resolved into a [`Topology`],
+//! scaled ([`scale`]), shown ([`show`]) and held against what a guest saw ([`compare`]). No I/O but in [`library`].
+
+mod check;
+mod compare;
+mod library;
+mod model;
+mod scale;
+mod schema;
+mod show;
+
+pub use check::{TopologyError, parse};
+pub use compare::{Comparison, Finding, Row, compare};
+pub use library::{load, names};
+pub use model::{Arch, CacheDecl, CpuDecl, Level, NodeDecl, Shape, Topology};
+pub use scale::{ScaleError, scale};
+pub use show::show;

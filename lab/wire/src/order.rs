@@ -1,0 +1,161 @@
+//! The order that the host gives, and the records that must come back.
+
+use crate::CpuSet;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Version of everything in this crate. The agent refuses an order of another version.
+pub const PROTOCOL: u32 = 1;
+/// Where the initramfs carries the order.
+pub const ORDER_PATH: &str = "/topolab/order.json";
+/// virtiofs tag of the results share.
+pub const RESULTS_TAG: &str = "results";
+/// Name of the observation in the results share.
+pub const OBSERVATION_FILE: &str = "observation.json";
+/// Name of the done-record in the results share, always written last.
+pub const DONE_FILE: &str = "done.json";
+
+/// Which clock a trial runs on (DESIGN §5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Clock {
+    /// Wall time.
+    Real,
+    /// Instruction time under icount: the same inputs give the same bytes.
+    Virtual,
+}
+
+/// Where the programs of a bundle come from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RootFrom {
+    /// Nothing is needed.
+    None,
+    /// From the initramfs, under `/image`: deterministic.
+    Initramfs,
+    /// From the read-only virtiofs share with this tag.
+    Share(String),
+}
+
+/// Everything the agent needs to know, in the initramfs at [`ORDER_PATH`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Order {
+    /// [`PROTOCOL`].
+    pub protocol: u32,
+    /// Name of the trial; returned in the done-record so that no record can be taken for another's.
+    pub trial: String,
+    /// The clock the guest runs on.
+    pub clock: Clock,
+    /// Whether /topolab/busy.ko is there and must be loaded.
+    pub busy_module: bool,
+    /// Where the programs come from.
+    pub root: RootFrom,
+    /// What to do after observing.
+    pub work: Work,
+}
+
+/// What to do after observing.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Work {
+    /// Nothing more.
+    Observe,
+    /// A real program.
+    Program(ProgramOrder),
+    /// A modelled workload.
+    Model(ModelOrder),
+}
+
+/// A program to run in the image.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ProgramOrder {
+    /// Program and arguments; the program is an absolute path inside the image.
+    pub argv: Vec<String>,
+    /// Extra environment.
+    pub env: BTreeMap<String, String>,
+    /// The CPUs that it may run on; all when `None`.
+    pub cpus: Option<CpuSet>,
+    /// Runs whose output is thrown away.
+    pub warmup: u32,
+    /// Runs that count.
+    pub repetitions: u32,
+    /// Deadline of one run, in milliseconds of guest time.
+    pub deadline_ms: u64,
+}
+
+/// A modelled workload to run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ModelOrder {
+    /// Name in the model crate.
+    pub model: String,
+    /// Parameters by name; the model refuses one that it does not know or that is missing.
+    pub params: BTreeMap<String, i64>,
+    /// Seed of everything random in the model.
+    pub seed: u64,
+    /// Runs that count.
+    pub repetitions: u32,
+    /// The machine's nodes as CPU sets, in declared order: models place and count by these.
+    pub nodes: Vec<CpuSet>,
+    /// The machine's last-level caches as CPU sets.
+    pub llcs: Vec<CpuSet>,
+}
+
+/// One measured number.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Value {
+    /// Unit: `1/s`, `ms`, `1`, …
+    pub unit: String,
+    /// The number.
+    pub value: f64,
+}
+
+/// What one run of a model says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ModelRecord {
+    /// Metrics by name.
+    pub metrics: BTreeMap<String, Value>,
+    /// Invariants of the model itself: name → whether it held, with the evidence.
+    pub invariants: BTreeMap<String, (bool, String)>,
+    /// Raw counts behind the metrics, for reports; free form per model.
+    pub evidence: BTreeMap<String, Vec<u64>>,
+}
+
+/// How a program ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProgramOutcome {
+    /// By itself, with this status.
+    Exit(i32),
+    /// By this signal.
+    Signal(i32),
+    /// It was killed because its deadline passed.
+    Deadline,
+    /// It could not be started, and why.
+    NotStarted(String),
+}
+
+/// One repetition that counts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Repetition {
+    /// How it ended.
+    pub outcome: ProgramOutcome,
+    /// Its standard output, a file in the results share.
+    pub stdout: String,
+    /// Its standard error, a file in the results share.
+    pub stderr: String,
+    /// A model's record, a file in the results share.
+    pub record: Option<String>,
+}
+
+/// The done-record, written and synced after every other file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Done {
+    /// [`PROTOCOL`].
+    pub protocol: u32,
+    /// [`Order::trial`].
+    pub trial: String,
+    /// The repetitions, in order.
+    pub repetitions: Vec<Repetition>,
+    /// Every file of the results share with its length in bytes, so that a lost write is seen.
+    pub files: BTreeMap<String, u64>,
+}
