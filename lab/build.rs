@@ -24,7 +24,9 @@ fn variable(name: &str) -> Result<PathBuf, String> {
 fn build() -> Result<(), String> {
     let lab = variable("CARGO_MANIFEST_DIR")?;
     let root = lab.parent().ok_or("lab/ has no parent folder")?.to_path_buf();
-    for watched in ["lab/agent", "lab/wire", "lab/model", "Cargo.lock", "topologies", "images", "lab/busy", "lab/kconfig"] {
+    for watched in
+        ["lab/agent", "lab/wire", "lab/model", "Cargo.lock", "topologies", "images", "lab/busy", "lab/kconfig"]
+    {
         println!("cargo::rerun-if-changed={}", root.join(watched).display());
     }
     let target_dir = variable("OUT_DIR")?.join("guest");
@@ -39,7 +41,9 @@ fn build() -> Result<(), String> {
             cargo.env_remove(&name);
         }
     }
-    let home = std::env::var("CARGO_HOME").or_else(|_| std::env::var("HOME").map(|h| format!("{h}/.cargo"))).unwrap_or_default();
+    let home = std::env::var("CARGO_HOME")
+        .or_else(|_| std::env::var("HOME").map(|h| format!("{h}/.cargo")))
+        .unwrap_or_default();
     // Joined by the unit separator, the form in which a path with spaces survives.
     let flags = [
         "-Ctarget-feature=+crt-static".to_string(),
@@ -47,10 +51,16 @@ fn build() -> Result<(), String> {
         format!("--remap-path-prefix={}=/topolab", root.display()),
         format!("--remap-path-prefix={home}=/cargo"),
     ];
-    cargo.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}")).env_remove("RUSTC_WORKSPACE_WRAPPER").env_remove("CARGO_MAKEFLAGS");
+    cargo
+        .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))
+        .env_remove("RUSTC_WORKSPACE_WRAPPER")
+        .env_remove("CARGO_MAKEFLAGS");
     let output = cargo.output().map_err(|e| format!("cargo: {e}"))?;
     if !output.status.success() {
-        return Err(format!("the guest agent did not build: {}", String::from_utf8_lossy(&output.stderr).replace('\n', " | ")));
+        return Err(format!(
+            "the guest agent did not build: {}",
+            String::from_utf8_lossy(&output.stderr).replace('\n', " | ")
+        ));
     }
     let agent = target_dir.join(TARGET).join("release/topolab-agent");
     println!("cargo::rustc-env=TOPOLAB_AGENT={}", agent.display());

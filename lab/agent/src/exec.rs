@@ -130,6 +130,5 @@ fn pin_self(cpus: &CpuSet) -> io::Result<()> {
     for cpu in cpus.iter() {
         affinity.set(cpu as usize).map_err(|e| io::Error::other(format!("CPU {cpu}: {}", e.desc())))?;
     }
-    sched_setaffinity(Pid::from_raw(0), &affinity)
-        .map_err(|e| io::Error::other(format!("CPUs {cpus}: {}", e.desc())))
+    sched_setaffinity(Pid::from_raw(0), &affinity).map_err(|e| io::Error::other(format!("CPUs {cpus}: {}", e.desc())))
 }

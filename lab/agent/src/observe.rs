@@ -96,7 +96,8 @@ fn total_memory(meminfo: &str) -> u64 {
 /// The first CPU's entry in /proc/cpuinfo; its keys differ by architecture.
 fn cpu_model(cpuinfo: &str) -> CpuModel {
     let field = |names: &[&str]| {
-        let found = cpuinfo.lines().filter_map(|line| line.split_once(':')).find(|(key, _)| names.contains(&key.trim()));
+        let found =
+            cpuinfo.lines().filter_map(|line| line.split_once(':')).find(|(key, _)| names.contains(&key.trim()));
         found.map(|(_, value)| value.trim().to_string()).unwrap_or_default()
     };
     CpuModel {
@@ -119,7 +120,9 @@ mod tests {
 
     #[test]
     fn cpuinfo_of_each_architecture_gives_family_and_model() {
-        let x86 = cpu_model("processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 221\nmodel name\t: CWF\n");
+        let x86 = cpu_model(
+            "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 221\nmodel name\t: CWF\n",
+        );
         assert_eq!((x86.vendor.as_str(), x86.family.as_str(), x86.model.as_str()), ("GenuineIntel", "6", "221"));
         let arm = cpu_model("CPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: 0xd0c\n");
         assert_eq!((arm.vendor.as_str(), arm.model.as_str()), ("0x41", "0xd0c"));

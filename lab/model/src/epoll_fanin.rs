@@ -65,6 +65,8 @@ impl Shape {
     }
 }
 
+/// The ends of the connections that each thread holds.
+type Ends = Vec<Vec<TcpStream>>;
 /// One client's end: its latencies in nanoseconds.
 type Latencies = Vec<u64>;
 /// One worker's end: requests served by the CPU they were served on.
@@ -78,10 +80,8 @@ pub(crate) fn run(order: &ModelOrder) -> Result<ModelRecord, ModelError> {
     let stop = &stop;
     let shape_ref = &shape;
     std::thread::scope(|scope| {
-        let workers: Vec<_> = worker_ends
-            .into_iter()
-            .map(|ends| scope.spawn(move || work(shape_ref, ends, stop)))
-            .collect();
+        let workers: Vec<_> =
+            worker_ends.into_iter().map(|ends| scope.spawn(move || work(shape_ref, ends, stop))).collect();
         trying("count wakeups", wakeups::start())?;
         let busy_before = trying("/proc/schedstat", schedstat::busy_ns())?;
         let began = Instant::now();
@@ -117,11 +117,11 @@ fn joined<T>(who: &str, handle: std::thread::ScopedJoinHandle<'_, io::Result<T>>
 }
 
 /// Opens every connection and deals them out: each client has its own, workers take them round robin.
-fn connect(shape: &Shape) -> Result<(Vec<Vec<TcpStream>>, Vec<Vec<TcpStream>>), ModelError> {
+fn connect(shape: &Shape) -> Result<(Ends, Ends), ModelError> {
     let listener = trying("listen on loopback", TcpListener::bind(("127.0.0.1", 0)))?;
     let address = trying("listen on loopback", listener.local_addr())?;
-    let mut worker_ends: Vec<Vec<TcpStream>> = (0..shape.workers).map(|_| Vec::new()).collect();
-    let mut client_ends = Vec::new();
+    let mut worker_ends: Ends = (0..shape.workers).map(|_| Vec::new()).collect();
+    let mut client_ends = Ends::new();
     let mut next = 0;
     for _ in 0..shape.clients {
         let mut own = Vec::new();
@@ -242,7 +242,8 @@ impl Measured {
                 let sum = |by_cpu: &BTreeMap<u32, u64>| -> u64 { set.iter().filter_map(|cpu| by_cpu.get(&cpu)).sum() };
                 let share = 100.0 * sum(&self.served) as f64 / requests.max(1) as f64;
                 let capacity = self.elapsed.as_nanos() as f64 * set.len().max(1) as f64;
-                let share_name = if kind == "node" { format!("share.node{index}") } else { format!("share.llc{index}") };
+                let share_name =
+                    if kind == "node" { format!("share.node{index}") } else { format!("share.llc{index}") };
                 put(share_name, "%", share);
                 put(format!("busy.{kind}{index}"), "%", 100.0 * sum(&self.busy) as f64 / capacity);
             }
@@ -278,8 +279,14 @@ mod tests {
 
     fn order(params: &[(&str, i64)]) -> ModelOrder {
         let defaults = [
-            ("clients", 0), ("workers", 0), ("connections", 4), ("service_us", 2000), ("think_us", 500),
-            ("phase_us", 100), ("duration_ms", 700), ("client_node", 0),
+            ("clients", 0),
+            ("workers", 0),
+            ("connections", 4),
+            ("service_us", 2000),
+            ("think_us", 500),
+            ("phase_us", 100),
+            ("duration_ms", 700),
+            ("client_node", 0),
         ];
         let all = defaults.iter().chain(params).map(|(name, value)| (name.to_string(), *value)).collect();
         ModelOrder {

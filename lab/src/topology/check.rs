@@ -24,7 +24,10 @@ const MOST_DISTANCE: u32 = 254;
 pub enum TopologyError {
     /// The text is not TOML, or has a key or a type that the schema does not know.
     #[error("{message}")]
-    #[diagnostic(code(topology::syntax), help("docs/topology.md lists every key; `topolab topology show cwf-snc3` prints an example"))]
+    #[diagnostic(
+        code(topology::syntax),
+        help("docs/topology.md lists every key; `topolab topology show cwf-snc3` prints an example")
+    )]
     Syntax {
         /// The parser's words.
         message: String,
@@ -54,7 +57,10 @@ pub enum TopologyError {
     },
     /// More CPUs than the machine type takes.
     #[error("the shape has {cpus} CPUs; QEMU's machine takes {MOST_CPUS}")]
-    #[diagnostic(code(topology::too_many_cpus), help("packages × dies × modules × cores × threads is the number of CPUs"))]
+    #[diagnostic(
+        code(topology::too_many_cpus),
+        help("packages × dies × modules × cores × threads is the number of CPUs")
+    )]
     TooManyCpus {
         /// How many.
         cpus: u64,
@@ -74,7 +80,10 @@ pub enum TopologyError {
     },
     /// A CPU model with characters that would end the QEMU option.
     #[error("`{given}` cannot be a QEMU CPU model")]
-    #[diagnostic(code(topology::cpu_model), help("letters, digits, dot, dash and underscore, as `qemu-system-x86_64 -cpu help` prints them"))]
+    #[diagnostic(
+        code(topology::cpu_model),
+        help("letters, digits, dot, dash and underscore, as `qemu-system-x86_64 -cpu help` prints them")
+    )]
     CpuModel {
         /// What the file says.
         given: String,
@@ -104,7 +113,10 @@ pub enum TopologyError {
     },
     /// The same cache twice.
     #[error("level {level} is declared twice for the same use")]
-    #[diagnostic(code(topology::cache_twice), help("a level is either one unified cache, or one for data and one for instructions"))]
+    #[diagnostic(
+        code(topology::cache_twice),
+        help("a level is either one unified cache, or one for data and one for instructions")
+    )]
     CacheTwice {
         /// The level.
         level: u32,
@@ -114,7 +126,10 @@ pub enum TopologyError {
     },
     /// An outer cache shared by fewer CPUs than an inner one.
     #[error("the L{level} is shared by a {outer}, but an inner level by a {inner}, which is wider")]
-    #[diagnostic(code(topology::cache_order), help("a cache is shared by at least the CPUs that share the level below it"))]
+    #[diagnostic(
+        code(topology::cache_order),
+        help("a cache is shared by at least the CPUs that share the level below it")
+    )]
     CacheOrder {
         /// The outer level.
         level: u32,
@@ -128,7 +143,12 @@ pub enum TopologyError {
     },
     /// A cache declared per thread or per node.
     #[error("a cache cannot be shared by a {level}")]
-    #[diagnostic(code(topology::cache_unit), help("core, module, die or package; a last-level cache that a node splits is `shared_by = \"package\"` with [scheduler] llc = \"node\""))]
+    #[diagnostic(
+        code(topology::cache_unit),
+        help(
+            "core, module, die or package; a last-level cache that a node splits is `shared_by = \"package\"` with [scheduler] llc = \"node\""
+        )
+    )]
     CacheUnit {
         /// The unit.
         level: Level,
@@ -150,7 +170,10 @@ pub enum TopologyError {
     },
     /// A node boundary inside a core or module.
     #[error("a node of {per_node} CPUs would cut a {unit} of {per_unit} CPUs")]
-    #[diagnostic(code(topology::node_cuts), help("choose a count of nodes so that each holds whole cores and whole modules"))]
+    #[diagnostic(
+        code(topology::node_cuts),
+        help("choose a count of nodes so that each holds whole cores and whole modules")
+    )]
     NodeCuts {
         /// CPUs per node.
         per_node: u32,
@@ -196,7 +219,10 @@ pub enum TopologyError {
     },
     /// A last-level cache that spans nodes.
     #[error("the last-level cache of a {llc} would span {nodes} nodes")]
-    #[diagnostic(code(topology::llc_spans_nodes), help("the scheduler never lets a cache domain cross a node (kernel/sched/topology.c); use llc = \"node\""))]
+    #[diagnostic(
+        code(topology::llc_spans_nodes),
+        help("the scheduler never lets a cache domain cross a node (kernel/sched/topology.c); use llc = \"node\"")
+    )]
     LlcSpansNodes {
         /// The unit.
         llc: Level,
@@ -208,7 +234,10 @@ pub enum TopologyError {
     },
     /// A last-level cache without a cache behind it.
     #[error("the scheduler's last-level cache is a {llc}, but the outermost declared cache is shared by a {cache}")]
-    #[diagnostic(code(topology::llc_without_cache), help("llc names the unit of the outermost cache, or `node` where nodes split that cache"))]
+    #[diagnostic(
+        code(topology::llc_without_cache),
+        help("llc names the unit of the outermost cache, or `node` where nodes split that cache")
+    )]
     LlcWithoutCache {
         /// The unit.
         llc: Level,
@@ -349,7 +378,12 @@ fn caches(declared: &[Spanned<Cache>]) -> Checked<Vec<CacheDecl>> {
             }
         }
         if let Some(inner) = all.iter().find(|other| other.level < level && other.shared_by > shared_by) {
-            return Err(TopologyError::CacheOrder { level, outer: shared_by, inner: inner.shared_by, at: span(c.shared_by.span()) });
+            return Err(TopologyError::CacheOrder {
+                level,
+                outer: shared_by,
+                inner: inner.shared_by,
+                at: span(c.shared_by.span()),
+            });
         }
         all.push(CacheDecl { level, kind: c.kind, size_kib: size_kib(&c.size)?, shared_by });
     }
@@ -374,9 +408,8 @@ fn nodes(shape: &Shape, table: &Nodes) -> Checked<(Vec<NodeDecl>, Vec<Vec<u32>>)
         }
     }
     let memory_mib = size_kib(&table.guest_memory)? >> 10;
-    let nodes = (0..count)
-        .map(|n| NodeDecl { cpus: CpuSet::range(n * per_node, (n + 1) * per_node), memory_mib })
-        .collect();
+    let nodes =
+        (0..count).map(|n| NodeDecl { cpus: CpuSet::range(n * per_node, (n + 1) * per_node), memory_mib }).collect();
     Ok((nodes, distances(count, table)?))
 }
 
@@ -421,7 +454,12 @@ fn last_level(topology: &Topology, written: &Spanned<Level>) -> Checked<()> {
         return Ok(());
     }
     // `node` means that a cache of at least a node's width is split by the nodes.
-    let covers = |unit: Level| topology.units(unit).iter().all(|set| nodes_covered(topology, set) >= 1 && set.len() >= topology.nodes[0].cpus.len());
+    let covers = |unit: Level| {
+        topology
+            .units(unit)
+            .iter()
+            .all(|set| nodes_covered(topology, set) >= 1 && set.len() >= topology.nodes[0].cpus.len())
+    };
     match covers(outermost) {
         true => Ok(()),
         false => Err(TopologyError::LlcWithoutCache { llc, cache: outermost, at }),

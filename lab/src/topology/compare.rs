@@ -184,7 +184,8 @@ mod tests {
 
     /// The observation of a guest that is the machine.
     fn faithful(t: &Topology) -> Observation {
-        let unit = |level: Level, cpu: u32| t.units(level).into_iter().find(|set| set.contains(cpu)).unwrap_or_default();
+        let unit =
+            |level: Level, cpu: u32| t.units(level).into_iter().find(|set| set.contains(cpu)).unwrap_or_default();
         let cpus = (0..t.shape.cpus()).map(|cpu| Cpu {
             cpu,
             package: unit(Level::Package, cpu),
@@ -192,7 +193,16 @@ mod tests {
             cluster: unit(Level::Module, cpu),
             core: unit(Level::Core, cpu),
             capacity: None,
-            caches: t.caches.iter().map(|c| Cache { level: c.level, kind: c.kind, size_kib: Some(c.size_kib), shared: unit(c.shared_by, cpu) }).collect(),
+            caches: t
+                .caches
+                .iter()
+                .map(|c| Cache {
+                    level: c.level,
+                    kind: c.kind,
+                    size_kib: Some(c.size_kib),
+                    shared: unit(c.shared_by, cpu),
+                })
+                .collect(),
             domains: vec![Domain { name: "NUMA".into(), span: CpuSet::range(0, 24), flags: vec![] }],
             llc: unit(t.llc, cpu),
         });
@@ -206,9 +216,18 @@ mod tests {
             online: CpuSet::range(0, 24),
             isolated: CpuSet::default(),
             cpus: cpus.collect(),
-            nodes: t.nodes.iter().zip(&t.distances).enumerate().map(|(n, (node, distances))| Node {
-                node: n as u32, cpus: node.cpus.clone(), memory_kib: 1, distances: distances.clone(),
-            }).collect(),
+            nodes: t
+                .nodes
+                .iter()
+                .zip(&t.distances)
+                .enumerate()
+                .map(|(n, (node, distances))| Node {
+                    node: n as u32,
+                    cpus: node.cpus.clone(),
+                    memory_kib: 1,
+                    distances: distances.clone(),
+                })
+                .collect(),
         }
     }
 
@@ -258,6 +277,11 @@ mod tests {
         seen.cpus.iter_mut().for_each(|cpu| cpu.caches[3].size_kib = Some(16 << 10));
         let compared = compare(&machine(), Arch::X86_64, &seen);
         assert!(compared.matches());
-        assert!(compared.rows.iter().any(|row| row.what == "L3 size" && row.observed == "16M" && row.finding != Finding::Same));
+        assert!(
+            compared
+                .rows
+                .iter()
+                .any(|row| row.what == "L3 size" && row.observed == "16M" && row.finding != Finding::Same)
+        );
     }
 }

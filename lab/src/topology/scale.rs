@@ -11,7 +11,9 @@ pub enum ScaleError {
     #[error("@1/0 is no scale")]
     Zero,
     /// No way to divide the levels.
-    #[error("{name} cannot be scaled to 1/{by}: no division of {modules} modules × {cores} cores × {threads} threads by {by} leaves {nodes} equal nodes; possible: {possible}")]
+    #[error(
+        "{name} cannot be scaled to 1/{by}: no division of {modules} modules × {cores} cores × {threads} threads by {by} leaves {nodes} equal nodes; possible: {possible}"
+    )]
     Indivisible {
         /// The machine.
         name: String,
@@ -42,7 +44,10 @@ pub fn scale(full: &Topology, by: u32) -> Result<Topology, ScaleError> {
     let per_node = shape.cpus() / full.nodes.len() as u32;
     let nodes = (0u32..)
         .zip(&full.nodes)
-        .map(|(n, node)| NodeDecl { cpus: CpuSet::range(n * per_node, (n + 1) * per_node), memory_mib: node.memory_mib })
+        .map(|(n, node)| NodeDecl {
+            cpus: CpuSet::range(n * per_node, (n + 1) * per_node),
+            memory_mib: node.memory_mib,
+        })
         .collect();
     let mut small = Topology { name: format!("{}@1/{by}", full.name), shape, nodes, ..full.clone() };
     small.losses = losses(full, &small);
@@ -71,7 +76,8 @@ fn best_shape(full: &Topology, by: u32) -> Option<Shape> {
             }
             let shape = Shape { modules: s.modules / m, cores: s.cores / c, threads: s.threads / t, ..s };
             let nodes = full.nodes.len() as u32;
-            let whole = shape.cpus().is_multiple_of(nodes) && (shape.cpus() / nodes).is_multiple_of(shape.cpus_per(Level::Module));
+            let whole = shape.cpus().is_multiple_of(nodes)
+                && (shape.cpus() / nodes).is_multiple_of(shape.cpus_per(Level::Module));
             let rank = (levels_kept(full, &shape), shape.threads, shape.cores);
             if whole && best.is_none_or(|(levels, threads, cores, _)| rank > (levels, threads, cores)) {
                 best = Some((rank.0, rank.1, rank.2, shape));
@@ -108,7 +114,11 @@ fn losses(full: &Topology, small: &Topology) -> Vec<String> {
         }
     }
     let per_llc = |t: &Topology| t.llcs().first().map_or(0, CpuSet::len);
-    losses.push(format!("a last-level cache holds {} CPUs instead of {}, at its full size", per_llc(small), per_llc(full)));
+    losses.push(format!(
+        "a last-level cache holds {} CPUs instead of {}, at its full size",
+        per_llc(small),
+        per_llc(full)
+    ));
     losses
 }
 

@@ -15,7 +15,12 @@ pub fn show(t: &Topology) -> String {
     let s = t.shape;
     line(format!(
         "  shape   {} package(s) × {} die(s) × {} module(s) × {} core(s) × {} thread(s) = {} CPUs",
-        s.packages, s.dies, s.modules, s.cores, s.threads, s.cpus()
+        s.packages,
+        s.dies,
+        s.modules,
+        s.cores,
+        s.threads,
+        s.cpus()
     ));
     for (arch, cpu) in &t.cpu {
         line(format!("  cpu     {arch}: {}", cpu_text(*arch, &cpu.qemu)));
@@ -31,7 +36,12 @@ pub fn show(t: &Topology) -> String {
     }
     for (n, node) in t.nodes.iter().enumerate() {
         let distances: Vec<String> = t.distances[n].iter().map(u32::to_string).collect();
-        line(format!("  node {n}  CPUs {}, {} MiB in a guest, distances {}", node.cpus, node.memory_mib, distances.join(" ")));
+        line(format!(
+            "  node {n}  CPUs {}, {} MiB in a guest, distances {}",
+            node.cpus,
+            node.memory_mib,
+            distances.join(" ")
+        ));
     }
     let llcs: Vec<String> = t.llcs().iter().map(CpuSet::to_string).collect();
     let per = if t.llc == Level::Node { "node".to_string() } else { t.llc.to_string() };

@@ -1,0 +1,106 @@
+//! The command line: flags, help and dispatch. Each command is a thin file that calls the library and prints.
+
+mod kernel;
+mod topology;
+
+use crate::cancel::Cancel;
+use crate::fault::Outcome;
+use crate::paths::CacheDir;
+use crate::progress::Progress;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Reproduce a machine's topology in QEMU guests, and judge scheduler patches on it.
+#[derive(Debug, Parser)]
+#[command(name = "topolab", version, max_term_width = 100, subcommand_required = true, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(flatten)]
+    common: Common,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Flags of every command.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Common {
+    /// How to print the result.
+    #[arg(long, global = true, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+    /// No progress on stderr.
+    #[arg(long, short, global = true)]
+    pub(crate) quiet: bool,
+    /// Where sources, kernels and images are kept [default: $XDG_CACHE_HOME/topolab or ~/.cache/topolab].
+    #[arg(long, global = true, value_name = "DIR")]
+    pub(crate) cache: Option<PathBuf>,
+    /// Where records go.
+    #[arg(long, global = true, value_name = "DIR", default_value = "topolab-results")]
+    pub(crate) results: PathBuf,
+}
+
+/// Forms of a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+    /// For a mail or a page; `ab` and `run` only.
+    Markdown,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Declared machines: list, show, check, print QEMU's command line, verify in a guest.
+    #[command(subcommand)]
+    Topology(topology::TopologyCommand),
+    /// Kernels: fetch, patch, configure and build, cached by content.
+    #[command(subcommand)]
+    Kernel(kernel::KernelCommand),
+}
+
+/// What every command gets.
+pub(crate) struct Context {
+    pub(crate) format: Format,
+    pub(crate) progress: Progress,
+    pub(crate) cancel: Cancel,
+    pub(crate) results: PathBuf,
+    cache: Option<PathBuf>,
+}
+
+impl Context {
+    /// The cache, located when it is first needed: `topology list` needs none.
+    pub(crate) fn cache(&self) -> Outcome<CacheDir> {
+        CacheDir::locate(self.cache.clone())
+    }
+
+    /// Prints a value as pretty JSON.
+    pub(crate) fn print_json<T: serde::Serialize>(&self, value: &T) -> Outcome<()> {
+        use crate::fault::Trying;
+        println!("{}", serde_json::to_string_pretty(value).trying("JSON")?);
+        Ok(())
+    }
+}
+
+/// Runs the command line and returns the exit code.
+pub fn run(cli: Cli) -> Outcome<u8> {
+    let context = Context {
+        format: cli.common.format,
+        progress: Progress::choose(cli.common.quiet),
+        cancel: Cancel::on_signals(),
+        results: cli.common.results,
+        cache: cli.common.cache,
+    };
+    match cli.command {
+        Command::Topology(command) => topology::run(&command, &context),
+        Command::Kernel(command) => kernel::run(&command, &context),
+    }
+}
+
+/// `real` or `virtual`.
+pub(crate) fn parse_clock(text: &str) -> Result<topolab_wire::Clock, String> {
+    match text {
+        "real" => Ok(topolab_wire::Clock::Real),
+        "virtual" => Ok(topolab_wire::Clock::Virtual),
+        other => Err(format!("`{other}` is neither real nor virtual")),
+    }
+}

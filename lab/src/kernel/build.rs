@@ -1,0 +1,283 @@
+//! Builds a kernel out of tree, and the busy module against it.
+//!
+//! One build folder per source and architecture is kept, so that a patched kernel compiles only what its base has not.
+//! A build that was killed leaves a marker; the next one removes every object newer than it, since a compiler killed in
+//! the middle leaves a torn object with a fresh time stamp.
+
+use super::compiler::Compiler;
+use super::config::{self, Fragment};
+use super::debian::Source;
+use super::store::{self, Kernel, Meta};
+use super::{Wish, tree};
+use crate::cancel::Cancel;
+use crate::fault::{Fault, FaultKind, Outcome, Trying};
+use crate::paths::{CacheDir, require_disk};
+use crate::progress::{Counter, Progress};
+use crate::sys;
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// Version of the recipe: part of every key.
+const RECIPE: &str = "1";
+/// Room for one build folder.
+const DISK: u64 = 1 << 30;
+/// Objects of a lean kernel, until a build has counted them.
+const OBJECTS: u64 = 1450;
+/// Make's words for making something that counts.
+const STEPS: &[&str] = &["  CC ", "  AS ", "  LD ", "  AR ", "  HOSTCC "];
+
+const BUSY_SOURCE: &str = include_str!("../../busy/topolab_busy.c");
+const BUSY_KBUILD: &str = include_str!("../../busy/Kbuild");
+
+/// Finds the kernel in the store or builds it.
+pub(super) fn provide(
+    source: &Source,
+    wish: &Wish,
+    fragments: &[Fragment],
+    cache: &CacheDir,
+    progress: Progress,
+    cancel: &Cancel,
+) -> Outcome<Kernel> {
+    let compiler = Compiler::find()?;
+    let key = key(source, wish, fragments, &compiler);
+    if let Some(kernel) = store::find(cache, &key)? {
+        return Ok(kernel);
+    }
+    // One builder per source; whoever waited looks again, since the other one may have built this very key.
+    let lock_path = source.folder.join("lock");
+    let lock = File::create(&lock_path).trying(lock_path.display())?;
+    let _lock = Flock::lock(lock, FlockArg::LockExclusive)
+        .map_err(|(_, e)| Fault::lab(format!("lock {}: {e}", lock_path.display())))?;
+    if let Some(kernel) = store::find(cache, &key)? {
+        return Ok(kernel);
+    }
+    require_disk(&source.folder, DISK, "a kernel build")?;
+    let tree = tree::apply(source, &wish.series)?;
+    let logs = cache.folder("logs")?;
+    let build = Build {
+        tree,
+        out: source.folder.join(format!("build-{}", wish.arch)),
+        log: logs.join(format!("{key}.log")),
+        cancel,
+    };
+    let begun = Instant::now();
+    let name = name(source, wish);
+    build.all(fragments, &name, progress)?;
+    let meta = Meta {
+        name,
+        source: source.identity.clone(),
+        series: wish.series.iter().map(|series| series.name.clone()).collect(),
+        compiler: compiler.version,
+        seconds: begun.elapsed().as_secs(),
+        ..Meta::default()
+    };
+    build.keep(&key, meta, cache)
+}
+
+/// Source, patches, configuration, compiler, module and recipe decide a kernel; nothing else does.
+fn key(source: &Source, wish: &Wish, fragments: &[Fragment], compiler: &Compiler) -> String {
+    let patches: Vec<String> = wish.series.iter().map(|series| series.content()).collect();
+    let arch = wish.arch.to_string();
+    let mut parts: Vec<&[u8]> = vec![RECIPE.as_bytes(), source.identity.as_bytes(), arch.as_bytes()];
+    parts.extend([compiler.version.as_bytes(), BUSY_SOURCE.as_bytes(), BUSY_KBUILD.as_bytes()]);
+    let counts = [patches.len() as u8];
+    parts.push(&counts);
+    parts.extend(patches.iter().map(String::as_bytes));
+    parts.extend(fragments.iter().map(|fragment| fragment.text.as_bytes()));
+    store::hex(&parts)
+}
+
+fn name(source: &Source, wish: &Wish) -> String {
+    let mut name = source.version.clone();
+    for series in &wish.series {
+        name.push_str(" + ");
+        name.push_str(&series.name);
+    }
+    name
+}
+
+struct Build<'a> {
+    tree: PathBuf,
+    out: PathBuf,
+    log: PathBuf,
+    cancel: &'a Cancel,
+}
+
+impl Build<'_> {
+    fn all(&self, fragments: &[Fragment], name: &str, progress: Progress) -> Outcome<()> {
+        std::fs::create_dir_all(&self.out).trying(self.out.display())?;
+        std::fs::write(&self.log, "").trying(self.log.display())?;
+        self.remove_torn_objects()?;
+        let marker = self.out.join(".topolab-building");
+        std::fs::write(&marker, "").trying(marker.display())?;
+        self.configure(fragments)?;
+        let memo = self.out.join(".topolab-objects");
+        let known = std::fs::read_to_string(&memo).ok().and_then(|text| text.parse().ok());
+        let mut counter = progress.count(&format!("building kernel {name}"), known.unwrap_or(OBJECTS));
+        let jobs = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let made = self.make(&[&format!("-j{jobs}"), "bzImage", "modules"], Some(&mut counter))?;
+        counter.end();
+        if known.is_none() {
+            std::fs::write(&memo, made.to_string()).trying(memo.display())?;
+        }
+        self.busy_module()?;
+        std::fs::remove_file(&marker).trying(marker.display())
+    }
+
+    fn remove_torn_objects(&self) -> Outcome<()> {
+        let Ok(since) = std::fs::metadata(self.out.join(".topolab-building")).and_then(|m| m.modified()) else {
+            return Ok(());
+        };
+        for entry in walkdir::WalkDir::new(&self.out).into_iter().flatten() {
+            let fresh = entry.metadata().ok().and_then(|m| m.modified().ok()).is_some_and(|time| time >= since);
+            let made = entry.path().extension().is_some_and(|e| e == "o" || e == "a" || e == "ko");
+            if fresh && made && entry.file_type().is_file() {
+                std::fs::remove_file(entry.path()).trying(entry.path().display())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn configure(&self, fragments: &[Fragment]) -> Outcome<()> {
+        let path = self.out.join(".config");
+        self.make(&["tinyconfig"], None)?;
+        let mut text = std::fs::read_to_string(&path).trying(path.display())?;
+        for fragment in fragments {
+            text.push_str(&fragment.text);
+            text.push('\n');
+        }
+        std::fs::write(&path, text).trying(path.display())?;
+        self.make(&["olddefconfig"], None)?;
+        let made = std::fs::read_to_string(&path).trying(path.display())?;
+        config::verify(fragments, &made, &self.tree)
+    }
+
+    /// The module is built against this very kernel, in a folder of its own.
+    fn busy_module(&self) -> Outcome<()> {
+        let folder = self.out.join("topolab-busy");
+        std::fs::create_dir_all(&folder).trying(folder.display())?;
+        std::fs::write(folder.join("topolab_busy.c"), BUSY_SOURCE).trying(folder.display())?;
+        std::fs::write(folder.join("Kbuild"), BUSY_KBUILD).trying(folder.display())?;
+        let header = self.tree.join("kernel/sched/sched.h");
+        let text = std::fs::read_to_string(&header).trying(header.display())?;
+        let sync = text
+            .lines()
+            .find_map(|line| line.strip_prefix("#define WF_SYNC"))
+            .and_then(|rest| rest.split_whitespace().next());
+        let sync = sync.ok_or_else(|| Fault::new(FaultKind::Build, "kernel/sched/sched.h defines no WF_SYNC: the busy module cannot count synchronous wakeups on this kernel"))?;
+        self.make(&[&format!("M={}", folder.display()), &format!("TOPOLAB_WF_SYNC={sync}"), "modules"], None)
+            .map(|_| ())
+    }
+
+    /// Runs make, appends to the log, and returns how many things it made.
+    fn make(&self, words: &[&str], mut counter: Option<&mut Counter>) -> Outcome<u64> {
+        self.cancel.check()?;
+        let mut command = Command::new("make");
+        command.arg("-C").arg(&self.tree).arg(format!("O={}", self.out.display())).args(words);
+        // Nothing of the moment or of the person goes into an image.
+        for (name, value) in [
+            ("KBUILD_BUILD_TIMESTAMP", "Thu Jan  1 00:00:00 UTC 2026"),
+            ("KBUILD_BUILD_USER", "topolab"),
+            ("KBUILD_BUILD_HOST", "topolab"),
+            ("KBUILD_BUILD_VERSION", "1"),
+            ("LOCALVERSION", ""),
+            ("LC_ALL", "C"),
+        ] {
+            command.env(name, value);
+        }
+        for name in
+            ["MAKEFLAGS", "MAKELEVEL", "MFLAGS", "KCONFIG_CONFIG", "ARCH", "CROSS_COMPILE", "KBUILD_OUTPUT", "GIT_DIR"]
+        {
+            command.env_remove(name);
+        }
+        let errors = File::options().append(true).open(&self.log).trying(self.log.display())?;
+        let mut log = errors.try_clone().trying(self.log.display())?;
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors);
+        sys::tie_to_this_thread(&mut command);
+        let mut child = command.spawn().trying("make")?;
+        let stdout = child.stdout.take().ok_or_else(|| Fault::lab("make has no output"))?;
+        let (sender, lines) = channel();
+        let reader = std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let mut made = 0;
+        loop {
+            match lines.recv_timeout(Duration::from_millis(100)) {
+                Ok(line) => {
+                    writeln!(log, "{line}").trying(self.log.display())?;
+                    if STEPS.iter().any(|step| line.starts_with(step)) {
+                        made += 1;
+                        if let Some(counter) = counter.as_deref_mut() {
+                            counter.at(made);
+                        }
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) if self.cancel.requested() => {
+                    // make and its compilers share the group.
+                    if let Ok(group) = i32::try_from(child.id()) {
+                        let _ = killpg(Pid::from_raw(group), Signal::SIGTERM);
+                    }
+                    let _ = child.wait();
+                    self.cancel.check()?;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        let status = child.wait().trying("make")?;
+        let _ = reader.join();
+        match status.success() {
+            true => Ok(made),
+            false => Err(self.failure(words)),
+        }
+    }
+
+    /// The first error of the log with the lines around it.
+    fn failure(&self, words: &[&str]) -> Fault {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        let is_error =
+            |line: &&str| line.contains("error:") || line.contains("*** ") || line.contains("undefined reference");
+        let first = lines.iter().position(|line| is_error(line)).unwrap_or(lines.len().saturating_sub(1));
+        let shown = lines[first.saturating_sub(2)..(first + 8).min(lines.len())].join("\n");
+        Fault::new(FaultKind::Build, format!("the kernel does not build: make {} failed", words.join(" ")))
+            .detail(format!("{shown}\n\nthe whole log: {}", self.log.display()))
+    }
+
+    /// Puts the finished kernel into the store.
+    fn keep(&self, key: &str, meta: Meta, cache: &CacheDir) -> Outcome<Kernel> {
+        let folder = store::folder(cache)?;
+        let scratch = tempfile::Builder::new().prefix(".keeping-").tempdir_in(&folder).trying(folder.display())?;
+        let copy = |from: &str, to: &str| {
+            let from = self.out.join(from);
+            std::fs::copy(&from, scratch.path().join(to)).trying(from.display())
+        };
+        copy("arch/x86/boot/bzImage", "bzImage")?;
+        copy(".config", "config")?;
+        copy("topolab-busy/topolab_busy.ko", "topolab_busy.ko")?;
+        let release =
+            std::fs::read_to_string(self.out.join("include/config/kernel.release")).trying("kernel.release")?;
+        let meta = Meta {
+            release: release.trim().to_string(),
+            config_sha256: store::hex_of_file(&scratch.path().join("config"))?,
+            image_sha256: store::hex_of_file(&scratch.path().join("bzImage"))?,
+            ..meta
+        };
+        let json = serde_json::to_vec_pretty(&meta).trying("meta.json")?;
+        store::write_whole(&scratch.path().join("meta.json"), &json)?;
+        let entry = folder.join(key);
+        std::fs::rename(scratch.keep(), &entry).trying(entry.display())?;
+        store::find(cache, key)?.ok_or_else(|| Fault::lab(format!("{} vanished", entry.display())))
+    }
+}

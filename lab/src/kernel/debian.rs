@@ -1,0 +1,162 @@
+//! Debian's linux-source packages: found in the archive or in the cache, unpacked once.
+
+use super::store;
+use crate::apt::{self, Apt};
+use crate::fault::{Fault, Outcome, Trying};
+use crate::paths::{CacheDir, require_disk};
+use crate::progress::Progress;
+use duct::cmd;
+use nix::fcntl::{Flock, FlockArg};
+use std::path::PathBuf;
+
+/// Suites beyond the machine's own that carry newer kernels. Only a private apt sees them.
+const SUITES: &[&str] = &["trixie-backports", "sid"];
+/// Package, tarball, tree (1.7 GiB) and room for one build.
+const DISK: u64 = 4 << 30;
+
+/// An unpacked source.
+#[derive(Debug, Clone)]
+pub(super) struct Source {
+    /// Folder with `tree`, and builds beside it.
+    pub(super) folder: PathBuf,
+    /// What it is, to the byte: package, version and the package file's SHA-256.
+    pub(super) identity: String,
+    /// Kernel version, `7.2.13`.
+    pub(super) version: String,
+}
+
+impl Source {
+    /// The kernel tree.
+    pub(super) fn tree(&self) -> PathBuf {
+        self.folder.join("tree")
+    }
+}
+
+/// Finds or fetches the newest source of a version.
+pub(super) fn provide(wanted: &str, cache: &CacheDir, progress: Progress) -> Outcome<Source> {
+    let series: String = wanted.split('.').take(2).collect::<Vec<_>>().join(".");
+    let package = format!("linux-source-{series}");
+    let exact = wanted.split('.').count() == 3;
+    let have = cached(&package, cache)?;
+    if let Some(source) = have.iter().find(|source| exact && source.version == wanted) {
+        return Ok(source.clone());
+    }
+    let available = match archive_versions(&package, cache) {
+        Ok(available) => available,
+        Err(fault) => {
+            // Without the archive the cache has to do, and the user is told.
+            let newest = have.into_iter().filter(|s| !exact || s.version == wanted).max_by_key(|s| numbers(&s.version));
+            let source = newest.ok_or(fault.clone())?;
+            progress.say(format!(
+                "the archive cannot be asked ({}); taking {} from the cache",
+                fault.message, source.version
+            ));
+            return Ok(source);
+        }
+    };
+    let newest = available.iter().filter(|v| !exact || upstream(v) == wanted).max_by_key(|v| numbers(upstream(v)));
+    let cached_newest = have.iter().filter(|s| !exact || s.version == wanted).max_by_key(|s| numbers(&s.version));
+    match (newest, cached_newest) {
+        (None, None) => {
+            let mut those: Vec<&str> =
+                available.iter().map(|v| upstream(v)).chain(have.iter().map(|s| s.version.as_str())).collect();
+            those.sort_by_key(|v| numbers(v));
+            those.dedup();
+            let there = if those.is_empty() { format!("no {package} at all") } else { those.join(" ") };
+            Err(Fault::input(format!("the archive has no kernel source {wanted}")).help(format!("it has: {there}")))
+        }
+        (None, Some(source)) => Ok(source.clone()),
+        (Some(version), Some(source)) if numbers(upstream(version)) <= numbers(&source.version) => Ok(source.clone()),
+        (Some(version), _) => fetch(&package, version, cache, progress),
+    }
+}
+
+/// What the archive has, asked at most once a day.
+fn archive_versions(package: &str, cache: &CacheDir) -> Outcome<Vec<String>> {
+    let memo = cache.folder("apt")?.join(format!("{package}.versions"));
+    let age = std::fs::metadata(&memo).and_then(|m| m.modified()).ok().and_then(|t| t.elapsed().ok());
+    if age.is_some_and(|age| age.as_secs() < 24 * 3600) {
+        return Ok(std::fs::read_to_string(&memo).trying(memo.display())?.lines().map(str::to_string).collect());
+    }
+    let apt = Apt::open(cache, "kernels", SUITES)?;
+    apt.update()?;
+    let versions = apt.versions(package)?;
+    store::write_whole(&memo, versions.join("\n").as_bytes())?;
+    Ok(versions)
+}
+
+/// `7.2.12-1~bpo13+1` → `7.2.12`.
+fn upstream(version: &str) -> &str {
+    version.split('-').next().unwrap_or(version)
+}
+
+/// `7.2.12` → [7, 2, 12]: versions compare as numbers, never as text.
+fn numbers(version: &str) -> Vec<u32> {
+    version.split('.').map(|part| part.parse().unwrap_or(0)).collect()
+}
+
+/// The sources of a package that the cache has.
+fn cached(package: &str, cache: &CacheDir) -> Outcome<Vec<Source>> {
+    let folder = cache.folder("sources")?;
+    let entries = std::fs::read_dir(&folder).trying(folder.display())?;
+    let prefix = format!("{package}_");
+    let one = |entry: std::fs::DirEntry| {
+        let name = entry.file_name().into_string().ok()?;
+        let version = upstream(name.strip_prefix(&prefix)?).to_string();
+        let identity = std::fs::read_to_string(entry.path().join("identity")).ok()?;
+        Some(Source { folder: entry.path(), identity, version })
+    };
+    Ok(entries.flatten().filter_map(one).collect())
+}
+
+fn fetch(package: &str, version: &str, cache: &CacheDir, progress: Progress) -> Outcome<Source> {
+    let sources = cache.folder("sources")?;
+    let lock_path = sources.join(format!(".{package}.lock"));
+    let lock = std::fs::File::create(&lock_path).trying(lock_path.display())?;
+    let _lock = Flock::lock(lock, FlockArg::LockExclusive)
+        .map_err(|(_, e)| Fault::lab(format!("lock {}: {e}", lock_path.display())))?;
+    let folder = sources.join(format!("{package}_{version}"));
+    let ready = |identity: String| Source { folder: folder.clone(), identity, version: upstream(version).to_string() };
+    // Another lab may have fetched it while this one waited.
+    if let Ok(identity) = std::fs::read_to_string(folder.join("identity")) {
+        return Ok(ready(identity));
+    }
+    require_disk(&sources, DISK, "a kernel's source and its build")?;
+    progress.say(format!("fetching {package} {version} from Debian's archive (160 MB)"));
+    let apt = Apt::open(cache, "kernels", SUITES)?;
+    let deb = apt.download(package, version)?;
+    let sum = store::hex_of_file(&deb)?;
+    progress.say(format!("unpacking {package} {version}"));
+    let scratch = tempfile::Builder::new().prefix(".unpacking-").tempdir_in(&sources).trying(sources.display())?;
+    apt::unpack(&deb, scratch.path())?;
+    let tarball = scratch.path().join("usr/src").join(format!("{package}.tar.xz"));
+    let tree = scratch.path().join("tree");
+    std::fs::create_dir(&tree).trying(tree.display())?;
+    let unpacked = cmd!("tar", "-C", &tree, "--strip-components=1", "-xf", &tarball)
+        .stderr_capture()
+        .unchecked()
+        .run()
+        .trying("tar")?;
+    if !unpacked.status.success() {
+        return Err(Fault::lab(format!("tar could not unpack {package}"))
+            .detail(String::from_utf8_lossy(&unpacked.stderr).trim()));
+    }
+    std::fs::remove_dir_all(scratch.path().join("usr")).trying("remove the unpacked tarball")?;
+    std::fs::remove_file(&deb).trying(deb.display())?;
+    let identity = format!("{package} {version} sha256:{sum}");
+    std::fs::write(scratch.path().join("identity"), &identity).trying("write the identity")?;
+    std::fs::rename(scratch.keep(), &folder).trying(folder.display())?;
+    Ok(ready(identity))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_compare_as_numbers() {
+        assert!(numbers("7.2.13") > numbers("7.2.9"));
+        assert!(numbers("10.0") > numbers("9.9"));
+        assert_eq!(upstream("7.2.12-1~bpo13+1"), "7.2.12");
+    }
+}

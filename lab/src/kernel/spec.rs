@@ -1,0 +1,49 @@
+//! How a user names a kernel.
+
+use crate::fault::{Fault, Outcome};
+use std::path::PathBuf;
+
+/// Where a kernel comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KernelSpec {
+    /// Debian's linux-source package: `7.2` for the newest 7.2.x, or an exact `7.2.13`.
+    Debian(String),
+    /// A kernel image.
+    Image(PathBuf),
+}
+
+impl KernelSpec {
+    /// Reads `debian:7.2` or `image:FILE`.
+    pub fn parse(text: &str) -> Outcome<Self> {
+        let forms = "debian:7.2 (the newest 7.2.x), debian:7.2.13 (exactly), image:FILE";
+        match text.split_once(':') {
+            Some(("debian", version)) if is_version(version) => Ok(Self::Debian(version.to_string())),
+            Some(("debian", version)) => {
+                Err(Fault::input(format!("`{version}` is not a kernel version such as 7.2 or 7.2.13")))
+            }
+            Some(("image", path)) if !path.is_empty() => Ok(Self::Image(path.into())),
+            _ => Err(Fault::input(format!("`{text}` names no kernel")).help(forms)),
+        }
+    }
+}
+
+/// `7.2` or `7.2.13`: two or three numbers.
+fn is_version(text: &str) -> bool {
+    let parts: Vec<&str> = text.split('.').collect();
+    matches!(parts.len(), 2 | 3)
+        && parts.iter().all(|part| !part.is_empty() && part.chars().all(|c| c.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_are_named_by_source() {
+        assert_eq!(KernelSpec::parse("debian:7.2"), Ok(KernelSpec::Debian("7.2".into())));
+        assert_eq!(KernelSpec::parse("image:/a:b"), Ok(KernelSpec::Image("/a:b".into())));
+        for bad in ["debian:", "debian:7", "debian:7.x", "debian:7.2;rm", "7.2", "image:", "vms:7.2"] {
+            assert!(KernelSpec::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The store of finished kernels, by key. An entry appears whole or not at all: it is made under another name and renamed.
+
+use crate::fault::{Fault, Outcome, Trying};
+use crate::paths::CacheDir;
+use sha2::{Digest, Sha256};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// A kernel that can be booted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kernel {
+    /// Its key: SHA-256 over everything that decides it.
+    pub key: String,
+    /// How tables name it: `7.2.13`, `7.2.13 + sync-llc-headroom`.
+    pub name: String,
+    /// `uname -r`, when it was built here.
+    pub release: Option<String>,
+    /// The image.
+    pub image: PathBuf,
+    /// The busy module made for it.
+    pub busy_module: Option<PathBuf>,
+}
+
+/// What is remembered beside an image.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(super) struct Meta {
+    /// How tables name it.
+    pub(super) name: String,
+    /// `uname -r`.
+    pub(super) release: String,
+    /// Source identity.
+    pub(super) source: String,
+    /// Series' names.
+    pub(super) series: Vec<String>,
+    /// Compiler's first line.
+    pub(super) compiler: String,
+    /// SHA-256 of the final configuration.
+    pub(super) config_sha256: String,
+    /// SHA-256 of the image.
+    pub(super) image_sha256: String,
+    /// Seconds that the build took.
+    pub(super) seconds: u64,
+}
+
+/// The store's folder.
+pub(super) fn folder(cache: &CacheDir) -> Outcome<PathBuf> {
+    cache.folder("kernels")
+}
+
+/// A finished kernel, if the store has it.
+pub(super) fn find(cache: &CacheDir, key: &str) -> Outcome<Option<Kernel>> {
+    read(&folder(cache)?.join(key), key)
+}
+
+fn read(entry: &Path, key: &str) -> Outcome<Option<Kernel>> {
+    let Ok(text) = std::fs::read(entry.join("meta.json")) else { return Ok(None) };
+    let broken = |e: serde_json::Error| {
+        Fault::lab(format!("{}: {e}", entry.display())).help("remove this folder; it is made again")
+    };
+    let meta: Meta = serde_json::from_slice(&text).map_err(broken)?;
+    Ok(Some(Kernel {
+        key: key.to_string(),
+        name: meta.name,
+        release: Some(meta.release),
+        image: entry.join("bzImage"),
+        busy_module: Some(entry.join("topolab_busy.ko")),
+    }))
+}
+
+/// Every finished kernel, the newest first.
+pub fn cached(cache: &CacheDir) -> Outcome<Vec<Kernel>> {
+    let folder = folder(cache)?;
+    let mut entries: Vec<_> = std::fs::read_dir(&folder)
+        .trying(folder.display())?
+        .flatten()
+        .filter_map(|e| Some((e.metadata().ok()?.modified().ok()?, e.file_name().into_string().ok()?, e.path())))
+        .collect();
+    entries.sort_by(|a, b| b.cmp(a));
+    let mut kernels = Vec::new();
+    for (_, key, path) in entries {
+        kernels.extend(read(&path, &key).ok().flatten());
+    }
+    Ok(kernels)
+}
+
+/// SHA-256 over parts, each behind its length, so that no two lists of parts collide.
+pub(crate) fn hex(parts: &[&[u8]]) -> String {
+    let mut hasher = Sha256::new();
+    for part in parts {
+        hasher.update((part.len() as u64).to_le_bytes());
+        hasher.update(part);
+    }
+    format!("{:x}", hasher.finalize())
+}
+
+/// SHA-256 of a file's bytes.
+pub(crate) fn hex_of_file(path: &Path) -> Outcome<String> {
+    let mut file = std::fs::File::open(path).trying(path.display())?;
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        let n = file.read(&mut buffer).trying(path.display())?;
+        if n == 0 {
+            return Ok(format!("{:x}", hasher.finalize()));
+        }
+        hasher.update(&buffer[..n]);
+    }
+}
+
+/// Writes a file whole or not at all.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Outcome<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(folder).trying(folder.display())?;
+    std::io::Write::write_all(&mut file, bytes).trying(path.display())?;
+    file.as_file().sync_all().trying(path.display())?;
+    file.persist(path).trying(path.display())?;
+    Ok(())
+}

@@ -1,0 +1,67 @@
+//! Which QEMU is here and what it can do, asked of the binary itself by a dry run: property lists and version texts lie
+//! (QEMU 10.0 lists smp-cache for Arm's virt machine, which then rejects it).
+
+use super::argv::binary;
+use crate::fault::{Fault, Outcome, Trying};
+use crate::topology::Arch;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A QEMU binary that was found and tried.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Qemu {
+    /// The binary.
+    pub path: PathBuf,
+    /// What `--version` says, without the copyright.
+    pub version: String,
+    /// Whether q35 takes smp-cache: declared caches need it.
+    pub smp_cache: Result<(), String>,
+}
+
+/// Finds a program on PATH.
+pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|candidate| candidate.is_file())
+}
+
+/// Finds the architecture's QEMU and tries it.
+pub fn find(arch: Arch) -> Outcome<Qemu> {
+    let program = binary(arch);
+    let path = on_path(program)
+        .ok_or_else(|| Fault::lab(format!("{program} is not installed")).help("`topolab doctor --fix` installs it"))?;
+    let output = Command::new(&path).arg("--version").output().trying(program)?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let version = text.lines().next().unwrap_or_default().trim_start_matches("QEMU emulator version ").to_string();
+    let smp_cache = dry_run(&path, &["-machine", "q35,smp-cache.0.cache=l2,smp-cache.0.topology=core"])?;
+    Ok(Qemu { path, version, smp_cache })
+}
+
+impl Qemu {
+    /// Refuses a QEMU that cannot show declared caches.
+    pub fn require_smp_cache(&self) -> Outcome<()> {
+        match &self.smp_cache {
+            Ok(()) => Ok(()),
+            Err(words) => Err(Fault::lab(format!("QEMU {} is too old: it cannot declare caches", self.version))
+                .detail(words)
+                .help("QEMU 10.0 or newer is needed; `topolab doctor --fix` installs the backport of Debian 12")),
+        }
+    }
+}
+
+/// Starts QEMU stopped with these words and lets it quit; the inner error is QEMU's own words.
+fn dry_run(path: &Path, words: &[&str]) -> Outcome<Result<(), String>> {
+    let mut command = Command::new(path);
+    command.args(["-S", "-display", "none", "-nodefaults", "-accel", "tcg", "-qmp", "stdio"]).args(words);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().trying(path.display())?;
+    if let Some(mut stdin) = child.stdin.take() {
+        use std::io::Write;
+        // A QEMU that refuses its options is gone before it reads; its status says so.
+        let _ = stdin.write_all(b"{\"execute\":\"qmp_capabilities\"}\n{\"execute\":\"quit\"}\n");
+    }
+    let output = child.wait_with_output().trying(path.display())?;
+    Ok(match output.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&output.stderr).trim().to_string()),
+    })
+}

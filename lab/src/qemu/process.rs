@@ -1,0 +1,160 @@
+//! A running QEMU: started with its end already provided for.
+
+use crate::fault::{Fault, Outcome, Trying};
+use crate::sys;
+use qapi::qmp::{self, Event};
+use qapi::{Qmp, Stream};
+use std::io::BufReader;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long QEMU may take to open its monitor: it maps memory and connects the shares before that.
+const MONITOR_DEADLINE: Duration = Duration::from_secs(30);
+/// How long QEMU may take to quit when told: a hung one ignores even SIGTERM, so it is killed after that.
+const QUIT_GRACE: Duration = Duration::from_secs(3);
+
+type Monitor = Qmp<Stream<BufReader<UnixStream>, UnixStream>>;
+
+/// How a guest's QEMU ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// The guest powered off.
+    PoweredOff,
+    /// The guest reset itself: with panic=-1 that is what a panic looks like.
+    Reset,
+    /// QEMU ended without the guest's doing: a signal, an abort, an error; in its own words.
+    Died(String),
+}
+
+/// A QEMU process. Dropping it ends it.
+pub struct Running {
+    child: Child,
+    monitor: Monitor,
+    stderr: PathBuf,
+}
+
+/// Starts QEMU and shakes hands on its monitor. Must be called from the thread that will wait for it.
+pub fn start(program: &Path, words: &[String], monitor: &Path, stderr: PathBuf) -> Outcome<Running> {
+    let errors = std::fs::File::create(&stderr).trying(stderr.display())?;
+    let mut command = Command::new(program);
+    command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
+    sys::tie_to_this_thread(&mut command);
+    let mut child = command.spawn().trying(program.display())?;
+    match connect(&mut child, monitor, &stderr) {
+        Ok(monitor) => Ok(Running { child, monitor, stderr }),
+        Err(fault) => {
+            // Nothing may be left behind, whatever the reason.
+            let _ = child.kill();
+            let _ = child.wait();
+            Err(fault)
+        }
+    }
+}
+
+fn connect(child: &mut Child, socket: &Path, stderr: &Path) -> Outcome<Monitor> {
+    let begun = Instant::now();
+    let stream = loop {
+        if let Ok(stream) = UnixStream::connect(socket) {
+            break stream;
+        }
+        if let Some(status) = child.try_wait().trying("wait for QEMU")? {
+            return Err(Fault::lab(format!("QEMU refused to start ({status})")).detail(words_of(stderr)));
+        }
+        if begun.elapsed() > MONITOR_DEADLINE {
+            return Err(Fault::lab(format!("QEMU did not open its monitor in {} s", MONITOR_DEADLINE.as_secs()))
+                .detail(words_of(stderr)));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    let writer = stream.try_clone().trying("QMP")?;
+    // A QEMU that dies closes the socket, so a read cannot hang on a dead one; this bounds a hung one.
+    stream.set_read_timeout(Some(MONITOR_DEADLINE)).trying("QMP")?;
+    let mut monitor = Qmp::new(Stream::new(BufReader::new(stream), writer));
+    // qapi panics when the greeting never comes; a QEMU that died in between is told apart first.
+    if let Some(status) = child.try_wait().trying("wait for QEMU")? {
+        return Err(Fault::lab(format!("QEMU refused to start ({status})")).detail(words_of(stderr)));
+    }
+    monitor.handshake().map_err(|e| Fault::lab(format!("QMP handshake: {e}")).detail(words_of(stderr)))?;
+    Ok(monitor)
+}
+
+/// QEMU's own words, without the warnings about features that emulation lacks, of which a modern CPU model has dozens.
+fn words_of(stderr: &Path) -> String {
+    let text = std::fs::read_to_string(stderr).unwrap_or_default();
+    let lines: Vec<&str> =
+        text.lines().filter(|line| !line.contains("TCG doesn't support requested feature")).collect();
+    lines[lines.len().saturating_sub(20)..].join("\n")
+}
+
+impl Running {
+    /// QEMU's process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How it ended, once it has.
+    pub fn ended(&mut self) -> Outcome<Option<End>> {
+        let status = self.child.try_wait().trying("wait for QEMU")?;
+        Ok(status.map(|status| self.judge(status)))
+    }
+
+    /// Reads the last events: QEMU says why it shuts down before it closes the monitor.
+    fn judge(&mut self, status: ExitStatus) -> End {
+        let mut reason = None;
+        // Each read gives an event, an unknown message or the end of the stream; a bound keeps a babbling one finite.
+        for _ in 0..1000 {
+            let read = self.monitor.read_response::<qmp::query_status>();
+            for event in self.monitor.events() {
+                if let Event::SHUTDOWN { data, .. } = event {
+                    reason = Some(data.reason);
+                }
+            }
+            if let Err(qapi::ExecuteError::Io(error)) = read
+                && error.kind() != std::io::ErrorKind::InvalidData
+            {
+                break;
+            }
+        }
+        use qmp::ShutdownCause as Cause;
+        match (status.success(), reason) {
+            (true, Some(Cause::guest_shutdown)) => End::PoweredOff,
+            (true, Some(Cause::guest_reset | Cause::guest_panic)) => End::Reset,
+            (_, reason) => {
+                let how = match (status.code(), status.signal()) {
+                    (_, Some(signal)) => format!("killed by signal {signal}"),
+                    (Some(code), None) => format!("exit status {code}"),
+                    (None, None) => "no exit status".to_string(),
+                };
+                let why = reason.map(|r| format!(", shutdown reason {r:?}")).unwrap_or_default();
+                let words = words_of(&self.stderr);
+                let words = if words.is_empty() { String::new() } else { format!("\n{words}") };
+                End::Died(format!("{how}{why}{words}"))
+            }
+        }
+    }
+
+    /// Ends it: politely over QMP, then by SIGKILL.
+    pub fn stop(&mut self) {
+        let _ = self.monitor.write_command(&qmp::quit {});
+        let begun = Instant::now();
+        while begun.elapsed() < QUIT_GRACE {
+            if let Ok(Some(_)) = self.child.try_wait() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            self.stop();
+        }
+    }
+}
