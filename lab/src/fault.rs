@@ -18,6 +18,8 @@ pub enum FaultKind {
     Kernel,
     /// The workload itself failed: status, deadline or output that cannot be read.
     Bundle,
+    /// The guest's scheduler does not see the declared machine, so nothing may be measured on it.
+    Mismatch,
     /// The lab failed: QEMU, virtiofs, disk, memory, packages.
     Lab,
     /// The user ended it.
@@ -30,8 +32,8 @@ impl FaultKind {
         match self {
             Self::Input => 2,
             Self::Apply | Self::Build | Self::Boot | Self::Kernel => 4,
-            // A bundle that cannot run is the lab's failure: it says nothing about the kernel.
-            Self::Bundle | Self::Lab => 5,
+            // Neither a bundle that cannot run nor a machine that is another one says anything about the kernel.
+            Self::Bundle | Self::Mismatch | Self::Lab => 5,
             // 128 + SIGINT, as shells do.
             Self::Interrupted => 130,
         }
@@ -46,6 +48,7 @@ impl FaultKind {
             Self::Boot => "boot",
             Self::Kernel => "kernel",
             Self::Bundle => "bundle",
+            Self::Mismatch => "mismatch",
             Self::Lab => "lab",
             Self::Interrupted => "interrupted",
         }

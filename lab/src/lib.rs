@@ -4,13 +4,23 @@
 //! docs/ARCHITECTURE.md say which module may import which.
 
 pub mod apt;
+pub mod bench;
 pub mod cancel;
 pub mod cli;
+mod digest;
 pub mod fault;
+pub mod guest;
+pub mod image;
 pub mod kernel;
 pub mod paths;
+pub mod plan;
 pub mod progress;
 pub mod qemu;
+pub mod report;
+pub mod results;
 pub mod share;
+pub mod stats;
 pub mod sys;
 pub mod topology;
+pub mod trials;
+pub mod verdict;

@@ -2,16 +2,21 @@
 
 use std::process::ExitCode;
 use topolab_agent::{exec, init, kmsg, observe, results};
-use topolab_wire::{Marker, ModelOrder, ORDER_PATH, Order, PROTOCOL, Work};
+use topolab_wire::{Marker, ModelOrder, ORDER_PATH, Order, PROTOCOL, Stage, Work};
 
-/// Why the agent gave up: a stage and a reason, for [`Marker::Failed`].
-type Failure = String;
+/// Why the agent gave up, for [`Marker::Failed`].
+type Failure = (Stage, String);
+
+/// Says at which stage something failed.
+fn at<T, E: std::fmt::Display>(stage: Stage, what: &str, result: Result<T, E>) -> Result<T, Failure> {
+    result.map_err(|e| (stage, format!("{what}: {e}")))
+}
 
 fn main() -> ExitCode {
     // The kernel hands PID 1 whatever it does not know of its command line, so words only count for other processes.
     if std::process::id() == 1 {
-        if let Err(why) = life() {
-            kmsg::say(&Marker::Failed(why));
+        if let Err((stage, why)) = life() {
+            kmsg::say(&Marker::Failed(stage, why));
         }
         return init::power_off();
     }
@@ -27,37 +32,37 @@ fn main() -> ExitCode {
 
 /// The whole life of PID 1.
 fn life() -> Result<(), Failure> {
-    init::mount_kernel_filesystems().map_err(|e| format!("mount: {e}"))?;
+    at(Stage::Setup, "mount", init::mount_kernel_filesystems())?;
     kmsg::say(&Marker::Hello(PROTOCOL));
     let order = read_order()?;
     if order.busy_module {
-        init::load_module("/topolab/busy.ko").map_err(|e| format!("busy module: {e}"))?;
+        at(Stage::Module, "busy module", init::load_module("/topolab/busy.ko"))?;
     }
-    let observation = observe::observe(std::path::Path::new("/")).map_err(|e| format!("observe: {e}"))?;
+    let observation = at(Stage::Observe, "observe", observe::observe(std::path::Path::new("/")))?;
     kmsg::say(&Marker::Observed);
 
-    let mut outbox = results::Outbox::new().map_err(|e| format!("results: {e}"))?;
-    outbox.add_observation(&observation).map_err(|e| format!("results: {e}"))?;
+    let mut outbox = at(Stage::Setup, "outbox", results::Outbox::new())?;
+    at(Stage::Setup, "outbox", outbox.add_observation(&observation))?;
     let repetitions = match &order.work {
         Work::Observe => Vec::new(),
         Work::Program(program) => {
-            let root = init::prepare_root(&order.root).map_err(|e| format!("image: {e}"))?;
-            exec::run_program(program, &root, &mut outbox).map_err(|e| format!("program: {e}"))?
+            let root = at(Stage::Setup, "image", init::prepare_root(&order.root))?;
+            at(Stage::Work, "program", exec::run_program(program, &root, &mut outbox))?
         }
-        Work::Model(model) => exec::run_model(model, &mut outbox).map_err(|e| format!("model: {e}"))?,
+        Work::Model(model) => at(Stage::Work, "model", exec::run_model(model, &mut outbox))?,
     };
     kmsg::say(&Marker::Measured);
-    outbox.deliver(&order.trial, repetitions).map_err(|e| format!("results: {e}"))?;
+    at(Stage::Results, "deliver", outbox.deliver(&order.trial, repetitions))?;
     kmsg::say(&Marker::Done);
     Ok(())
 }
 
 fn read_order() -> Result<Order, Failure> {
-    let text = std::fs::read(ORDER_PATH).map_err(|e| format!("order: {ORDER_PATH}: {e}"))?;
-    let order: Order = serde_json::from_slice(&text).map_err(|e| format!("order: {ORDER_PATH}: {e}"))?;
+    let text = at(Stage::Setup, ORDER_PATH, std::fs::read(ORDER_PATH))?;
+    let order: Order = at(Stage::Setup, ORDER_PATH, serde_json::from_slice(&text))?;
     match order.protocol == PROTOCOL {
         true => Ok(order),
-        false => Err(format!("order: protocol {} where this agent speaks {PROTOCOL}", order.protocol)),
+        false => Err((Stage::Setup, format!("the order speaks protocol {}, this agent {PROTOCOL}", order.protocol))),
     }
 }
 

@@ -11,6 +11,7 @@ mod rng;
 mod schedstat;
 mod wakeups;
 
+pub use rng::SplitMix64;
 use std::io;
 use topolab_wire::{ModelOrder, ModelRecord};
 

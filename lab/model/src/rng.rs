@@ -2,14 +2,16 @@
 //! every version of the lab. A crate may change its stream between releases; a record may not.
 
 /// A deterministic stream of numbers.
-pub(crate) struct SplitMix64(u64);
+pub struct SplitMix64(u64);
 
 impl SplitMix64 {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// A stream that begins at `seed`.
+    pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
+    /// The next 64 bits.
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -18,8 +20,8 @@ impl SplitMix64 {
     }
 
     /// A number below `bound`; 0 for a bound of 0. The modulo's bias is below 2^-40 for the bounds used here.
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next().checked_rem(bound).unwrap_or(0)
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.bits().checked_rem(bound).unwrap_or(0)
     }
 }
 
@@ -31,7 +33,7 @@ mod tests {
     fn the_stream_is_the_published_one() {
         // First outputs for seed 1234567, as in the reference implementation's test vectors.
         let mut rng = SplitMix64::new(1_234_567);
-        assert_eq!(rng.next(), 6_457_827_717_110_365_317);
-        assert_eq!(rng.next(), 3_203_168_211_198_807_973);
+        assert_eq!(rng.bits(), 6_457_827_717_110_365_317);
+        assert_eq!(rng.bits(), 3_203_168_211_198_807_973);
     }
 }

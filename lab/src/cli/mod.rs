@@ -1,6 +1,8 @@
 //! The command line: flags, help and dispatch. Each command is a thin file that calls the library and prints.
 
+mod bundle;
 mod kernel;
+mod run;
 mod topology;
 
 use crate::cancel::Cancel;
@@ -56,6 +58,13 @@ enum Command {
     /// Kernels: fetch, patch, configure and build, cached by content.
     #[command(subcommand)]
     Kernel(kernel::KernelCommand),
+    /// Bundles: list and show.
+    #[command(subcommand)]
+    Bundle(bundle::BundleCommand),
+    /// Runs the trials of one kernel.
+    Run(run::RunArgs),
+    /// Runs base against patched, interleaved, and prints a table with verdicts.
+    Ab(run::RunArgs),
 }
 
 /// What every command gets.
@@ -93,6 +102,9 @@ pub fn run(cli: Cli) -> Outcome<u8> {
     match cli.command {
         Command::Topology(command) => topology::run(&command, &context),
         Command::Kernel(command) => kernel::run(&command, &context),
+        Command::Bundle(command) => bundle::run(&command, &context),
+        Command::Run(args) => run::run(&args, &context),
+        Command::Ab(args) => run::ab(&args, &context),
     }
 }
 

@@ -1,9 +1,11 @@
 //! `topolab topology …`
 
 use super::{Context, Format};
+use crate::bench;
 use crate::fault::Outcome;
+use crate::kernel::{self, KernelSpec, Wish};
 use crate::qemu::{self, Accel, Machine};
-use crate::topology::{self, Arch};
+use crate::topology::{self, Arch, Finding};
 use clap::{Args, Subcommand};
 use topolab_wire::Clock;
 
@@ -16,6 +18,8 @@ pub(super) enum TopologyCommand {
     Show(One),
     /// Checks a declaration and says nothing when it is right.
     Check(One),
+    /// Boots a machine and prints declared against observed; exit 1 when they differ.
+    Verify(VerifyArgs),
     /// Prints QEMU's command line for a machine, ready to paste.
     Argv(ArgvArgs),
 }
@@ -24,6 +28,15 @@ pub(super) enum TopologyCommand {
 pub(super) struct One {
     /// NAME, FILE, NAME@1/N.
     topology: String,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct VerifyArgs {
+    /// NAME, FILE, NAME@1/N.
+    topology: String,
+    /// debian:7.2, debian:7.2.13 or image:FILE.
+    #[arg(short, long, value_name = "K", default_value = "debian:7.2")]
+    kernel: String,
 }
 
 #[derive(Debug, Args)]
@@ -48,6 +61,7 @@ pub(super) fn run(command: &TopologyCommand, context: &Context) -> Outcome<u8> {
         TopologyCommand::Check(one) => {
             topology::load(&one.topology)?;
         }
+        TopologyCommand::Verify(args) => return verify(args, context),
         TopologyCommand::Argv(args) => println!("{}", argv(args)?),
     }
     Ok(0)
@@ -64,6 +78,42 @@ fn list(context: &Context) -> Outcome<()> {
         }
     }
     Ok(())
+}
+
+fn verify(args: &VerifyArgs, context: &Context) -> Outcome<u8> {
+    let topology = topology::load(&args.topology)?;
+    let cache = context.cache()?;
+    let wish = Wish {
+        spec: KernelSpec::parse(&args.kernel)?,
+        series: Vec::new(),
+        arch: Arch::X86_64,
+        many_cpus: topology.shape.cpus() > 255,
+        fragments: Vec::new(),
+    };
+    let kernel = kernel::provide(&wish, &cache, context.progress, &context.cancel)?;
+    let seen = bench::observe(&topology, &kernel, &cache, context.progress, &context.cancel)?;
+    let comparison = topology::compare(&topology, Arch::X86_64, &seen);
+    match context.format {
+        Format::Json => context.print_json(&serde_json::json!({
+            "schema": "topolab/1", "command": "topology verify", "topology": topology.name, "kernel": kernel.name,
+            "matches": comparison.matches(), "rows": comparison.rows, "observation": seen,
+        }))?,
+        Format::Text | Format::Markdown => {
+            println!("{} with {}: declared / observed", topology.name, kernel.name);
+            for row in &comparison.rows {
+                let (mark, why) = match &row.finding {
+                    Finding::Same => ("=", String::new()),
+                    Finding::Differs => ("≠", String::new()),
+                    Finding::NotExpressible(why) => ("~", format!("  (not expressible: {why})")),
+                };
+                match row.declared == row.observed {
+                    true => println!("{mark} {:18} {}", row.what, row.declared),
+                    false => println!("{mark} {:18} {} / {}{why}", row.what, row.declared, row.observed),
+                }
+            }
+        }
+    }
+    Ok(u8::from(!comparison.matches()))
 }
 
 fn argv(args: &ArgvArgs) -> Outcome<String> {

@@ -10,6 +10,7 @@ use super::debian::Source;
 use super::store::{self, Kernel, Meta};
 use super::{Wish, tree};
 use crate::cancel::Cancel;
+use crate::digest;
 use crate::fault::{Fault, FaultKind, Outcome, Trying};
 use crate::paths::{CacheDir, require_disk};
 use crate::progress::{Counter, Progress};
@@ -91,7 +92,7 @@ fn key(source: &Source, wish: &Wish, fragments: &[Fragment], compiler: &Compiler
     parts.push(&counts);
     parts.extend(patches.iter().map(String::as_bytes));
     parts.extend(fragments.iter().map(|fragment| fragment.text.as_bytes()));
-    store::hex(&parts)
+    digest::hex(&parts)
 }
 
 fn name(source: &Source, wish: &Wish) -> String {
@@ -249,7 +250,7 @@ impl Build<'_> {
         let lines: Vec<&str> = text.lines().collect();
         let is_error =
             |line: &&str| line.contains("error:") || line.contains("*** ") || line.contains("undefined reference");
-        let first = lines.iter().position(|line| is_error(line)).unwrap_or(lines.len().saturating_sub(1));
+        let first = lines.iter().position(is_error).unwrap_or(lines.len().saturating_sub(1));
         let shown = lines[first.saturating_sub(2)..(first + 8).min(lines.len())].join("\n");
         Fault::new(FaultKind::Build, format!("the kernel does not build: make {} failed", words.join(" ")))
             .detail(format!("{shown}\n\nthe whole log: {}", self.log.display()))
@@ -270,12 +271,12 @@ impl Build<'_> {
             std::fs::read_to_string(self.out.join("include/config/kernel.release")).trying("kernel.release")?;
         let meta = Meta {
             release: release.trim().to_string(),
-            config_sha256: store::hex_of_file(&scratch.path().join("config"))?,
-            image_sha256: store::hex_of_file(&scratch.path().join("bzImage"))?,
+            config_sha256: digest::hex_of_file(&scratch.path().join("config"))?,
+            image_sha256: digest::hex_of_file(&scratch.path().join("bzImage"))?,
             ..meta
         };
         let json = serde_json::to_vec_pretty(&meta).trying("meta.json")?;
-        store::write_whole(&scratch.path().join("meta.json"), &json)?;
+        digest::write_whole(&scratch.path().join("meta.json"), &json)?;
         let entry = folder.join(key);
         std::fs::rename(scratch.keep(), &entry).trying(entry.display())?;
         store::find(cache, key)?.ok_or_else(|| Fault::lab(format!("{} vanished", entry.display())))

@@ -1,7 +1,7 @@
 //! Debian's linux-source packages: found in the archive or in the cache, unpacked once.
 
-use super::store;
 use crate::apt::{self, Apt};
+use crate::digest;
 use crate::fault::{Fault, Outcome, Trying};
 use crate::paths::{CacheDir, require_disk};
 use crate::progress::Progress;
@@ -81,7 +81,7 @@ fn archive_versions(package: &str, cache: &CacheDir) -> Outcome<Vec<String>> {
     let apt = Apt::open(cache, "kernels", SUITES)?;
     apt.update()?;
     let versions = apt.versions(package)?;
-    store::write_whole(&memo, versions.join("\n").as_bytes())?;
+    digest::write_whole(&memo, versions.join("\n").as_bytes())?;
     Ok(versions)
 }
 
@@ -125,7 +125,7 @@ fn fetch(package: &str, version: &str, cache: &CacheDir, progress: Progress) -> 
     progress.say(format!("fetching {package} {version} from Debian's archive (160 MB)"));
     let apt = Apt::open(cache, "kernels", SUITES)?;
     let deb = apt.download(package, version)?;
-    let sum = store::hex_of_file(&deb)?;
+    let sum = digest::hex_of_file(&deb)?;
     progress.say(format!("unpacking {package} {version}"));
     let scratch = tempfile::Builder::new().prefix(".unpacking-").tempdir_in(&sources).trying(sources.display())?;
     apt::unpack(&deb, scratch.path())?;

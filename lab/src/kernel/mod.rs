@@ -17,6 +17,7 @@ pub use spec::KernelSpec;
 pub use store::{Kernel, cached};
 
 use crate::cancel::Cancel;
+use crate::digest;
 use crate::fault::{Fault, Outcome, Trying};
 use crate::paths::CacheDir;
 use crate::progress::Progress;
@@ -61,7 +62,7 @@ fn image(path: &Path, wish: &Wish) -> Outcome<Kernel> {
         .help("give a source, for example debian:7.2"));
     }
     let bytes = std::fs::read(path).map_err(|e| Fault::input(format!("image:{}: {e}", path.display())))?;
-    let key = store::hex(&[&bytes]);
+    let key = digest::hex(&[&bytes]);
     let path = std::fs::canonicalize(path).trying(path.display())?;
     Ok(Kernel {
         key: key.clone(),

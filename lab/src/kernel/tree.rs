@@ -6,6 +6,7 @@
 
 use super::debian::Source;
 use super::patch::{Patch, Series};
+use crate::digest;
 use crate::fault::{Fault, FaultKind, Outcome, Trying};
 use duct::cmd;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 pub(super) fn apply(source: &Source, series: &[Series]) -> Outcome<PathBuf> {
     let tree = source.tree();
     let git = Git { tree: tree.clone() };
-    let wanted = super::store::hex(
+    let wanted = digest::hex(
         &series.iter().map(|s| s.content()).collect::<Vec<_>>().iter().map(String::as_bytes).collect::<Vec<_>>(),
     );
     let applied = tree.join(".git/topolab-applied");

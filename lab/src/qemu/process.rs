@@ -95,6 +95,13 @@ impl Running {
         self.child.id()
     }
 
+    /// Whether QEMU has stopped the guest because of an internal error, as it does when KVM gives up: it then waits for a
+    /// debugger that never comes.
+    pub fn paused_by_error(&mut self) -> bool {
+        let status = self.monitor.execute(&qmp::query_status {});
+        status.is_ok_and(|info| matches!(info.status, qmp::RunState::internal_error))
+    }
+
     /// How it ended, once it has.
     pub fn ended(&mut self) -> Outcome<Option<End>> {
         let status = self.child.try_wait().trying("wait for QEMU")?;

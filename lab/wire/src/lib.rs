@@ -10,7 +10,7 @@ mod observation;
 mod order;
 
 pub use cpuset::{CpuSet, CpuSetError};
-pub use marker::{MARKER_PREFIX, Marker};
+pub use marker::{MARKER_PREFIX, Marker, Stage};
 pub use observation::{Cache, CacheKind, Cpu, CpuModel, Domain, Node, Observation};
 pub use order::{
     Clock, DONE_FILE, Done, ModelOrder, ModelRecord, OBSERVATION_FILE, ORDER_PATH, Order, PROTOCOL, ProgramOrder,

@@ -21,8 +21,41 @@ pub enum Marker {
     Measured,
     /// The done-record is on the host's disk.
     Done,
-    /// The agent gave up: the stage and the reason.
-    Failed(String),
+    /// The agent gave up: at which stage, and why.
+    Failed(Stage, String),
+}
+
+/// The stages of the agent's life at which it can give up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Mounting, the order, the image: what the lab prepared is not as it should be.
+    Setup,
+    /// Loading the busy module.
+    Module,
+    /// Reading the kernel's view of the machine.
+    Observe,
+    /// Running the bundle.
+    Work,
+    /// Carrying the results out.
+    Results,
+}
+
+impl Stage {
+    const ALL: [(Self, &'static str); 5] = [
+        (Self::Setup, "setup"),
+        (Self::Module, "module"),
+        (Self::Observe, "observe"),
+        (Self::Work, "work"),
+        (Self::Results, "results"),
+    ];
+
+    fn word(self) -> &'static str {
+        Self::ALL.iter().find(|(stage, _)| *stage == self).map_or("setup", |(_, word)| word)
+    }
+
+    fn parse(word: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(_, known)| *known == word).map(|(stage, _)| *stage)
+    }
 }
 
 impl fmt::Display for Marker {
@@ -33,7 +66,9 @@ impl fmt::Display for Marker {
             Self::Repetition(n) => write!(f, "{MARKER_PREFIX} repetition {n}"),
             Self::Measured => write!(f, "{MARKER_PREFIX} measured"),
             Self::Done => write!(f, "{MARKER_PREFIX} done"),
-            Self::Failed(why) => write!(f, "{MARKER_PREFIX} failed {}", why.replace('\n', " ")),
+            Self::Failed(stage, why) => {
+                write!(f, "{MARKER_PREFIX} failed {} {}", stage.word(), why.replace('\n', " "))
+            }
         }
     }
 }
@@ -49,7 +84,10 @@ impl Marker {
             "repetition" => rest.parse().ok().map(Self::Repetition),
             "measured" => Some(Self::Measured),
             "done" => Some(Self::Done),
-            "failed" => Some(Self::Failed(rest.to_string())),
+            "failed" => {
+                let (stage, why) = rest.split_once(' ').unwrap_or((rest, ""));
+                Some(Self::Failed(Stage::parse(stage)?, why.to_string()))
+            }
             _ => None,
         }
     }
@@ -65,8 +103,8 @@ mod tests {
             assert_eq!(Marker::parse(&format!("[    1.250000] {marker}\r")), Some(marker));
         }
         assert_eq!(
-            Marker::parse("[    1.0] topolab: failed order: no such file"),
-            Some(Marker::Failed("order: no such file".into()))
+            Marker::parse("[    1.0] topolab: failed setup no such file"),
+            Some(Marker::Failed(Stage::Setup, "no such file".into()))
         );
     }
 

@@ -1,0 +1,315 @@
+//! From a wish on the command line to a finished run: kernels, images, accelerator, plan, trials. `run` and `ab` differ only
+//! in how many kernels there are.
+
+use crate::cancel::Cancel;
+use crate::fault::{Fault, Outcome, Trying};
+use crate::guest::Deadlines;
+use crate::image::{self, Contents, Image, Runs};
+use crate::kernel::{self, Kernel, KernelSpec, Series, Wish};
+use crate::paths::CacheDir;
+use crate::plan::{Host, Plan, PlannedBundle, PlannedKernel, Role};
+use crate::progress::Progress;
+use crate::qemu::accel::{Probe, identity, probe_kvm, remembered};
+use crate::qemu::{self, Accel, Qemu};
+use crate::results::{Store, TrialRecord};
+use crate::topology::{self, Arch, Topology};
+use crate::trials::{self, Bench};
+use std::path::{Path, PathBuf};
+use topolab_wire::{Clock, Order, PROTOCOL, RootFrom, Work};
+
+/// Which accelerator the user wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AccelWish {
+    /// KVM when a probe boots, emulation otherwise.
+    Auto,
+    /// KVM or nothing.
+    Kvm,
+    /// Emulation.
+    Tcg,
+}
+
+/// A run as wished.
+#[derive(Debug, Clone)]
+pub struct RunWish {
+    /// The command line, for the reproducer.
+    pub command: String,
+    /// Topologies by name or file.
+    pub topologies: Vec<String>,
+    /// The kernel.
+    pub kernel: String,
+    /// Series on the patched side of an `ab`, or on the only side of a `run`.
+    pub patches: Vec<PathBuf>,
+    /// Whether the kernel without the series is run as well.
+    pub against_base: bool,
+    /// Configuration fragments.
+    pub fragments: Vec<PathBuf>,
+    /// Bundles by name or folder.
+    pub bundles: Vec<String>,
+    /// Parameters.
+    pub params: Vec<(String, String)>,
+    /// The clock.
+    pub clock: Clock,
+    /// The accelerator.
+    pub accel: AccelWish,
+    /// Boots of each kernel; the default depends on the clock.
+    pub boots: Option<u32>,
+    /// Repetitions in a boot.
+    pub reps: u32,
+    /// Seed.
+    pub seed: u64,
+    /// Relative margin.
+    pub margin: f64,
+    /// Words for the kernel's command line.
+    pub append: Vec<String>,
+    /// Patience.
+    pub deadlines: (Option<u64>, Option<u64>),
+    /// Measure in spite of a mismatch.
+    pub allow_mismatch: bool,
+    /// Where records go.
+    pub results: PathBuf,
+}
+
+/// A finished run.
+#[derive(Debug)]
+pub struct Finished {
+    /// The plan.
+    pub plan: Plan,
+    /// The records.
+    pub trials: Vec<TrialRecord>,
+    /// The store.
+    pub store: Store,
+}
+
+/// Does what is wished.
+pub fn run(wish: &RunWish, cache: &CacheDir, progress: Progress, cancel: &Cancel) -> Outcome<Finished> {
+    // Everything that is the user's to mend is said before anything long begins.
+    let topologies = wish.topologies.iter().map(|t| topology::load(t)).collect::<Outcome<Vec<_>>>()?;
+    let bundles = bundles(wish)?;
+    let spec = KernelSpec::parse(&wish.kernel)?;
+    let series = wish.patches.iter().map(|path| Series::read(path)).collect::<Outcome<Vec<_>>>()?;
+    if wish.clock == Clock::Virtual && wish.accel == AccelWish::Kvm {
+        return Err(Fault::input(
+            "--clock virtual counts instructions, which KVM cannot; use --accel tcg or --clock real",
+        ));
+    }
+    let qemu = qemu::find(Arch::X86_64)?;
+    qemu.require_smp_cache()?;
+    for topology in &topologies {
+        trials::guests_that_fit(topology)?;
+    }
+    let kernels = kernels(wish, &spec, &series, &topologies, cache, progress, cancel)?;
+    let images = bundles.iter().map(|b| image_of(b, cache, progress)).collect::<Outcome<Vec<_>>>()?;
+    cancel.check()?;
+    let (accel, accel_reason) = choose_accel(wish, &qemu, &kernels[0].1, cache, progress)?;
+    let plan = Plan {
+        command: wish.command.clone(),
+        topologies,
+        kernels: kernels
+            .iter()
+            .map(|(role, k)| PlannedKernel {
+                role: *role,
+                name: k.name.clone(),
+                key: k.key.clone(),
+                release: k.release.clone(),
+            })
+            .collect(),
+        bundles,
+        clock: wish.clock,
+        accel,
+        boots: wish.boots.unwrap_or(match wish.clock {
+            Clock::Real => 3,
+            Clock::Virtual => 1,
+        }),
+        reps: wish.reps,
+        seed: wish.seed,
+        append: wish.append.clone(),
+        margin: wish.margin,
+        host: host(&qemu, accel_reason),
+    };
+    let kernels: Vec<Kernel> = kernels.into_iter().map(|(_, kernel)| kernel).collect();
+    let store = Store::begin(&wish.results, &plan)?;
+    let deadlines = match wish.deadlines {
+        (None, None) => None,
+        (boot, total) => {
+            let usual = trials::patience(&plan.topologies[0], accel);
+            Some(Deadlines { boot_s: boot.unwrap_or(usual.boot_s), total_s: total.unwrap_or(usual.total_s) })
+        }
+    };
+    let bench = Bench {
+        plan: &plan,
+        qemu: &qemu,
+        kernels: &kernels,
+        images: &images,
+        store: &store,
+        deadlines,
+        allow_mismatch: wish.allow_mismatch,
+        progress,
+        cancel,
+    };
+    let trials = bench.run()?;
+    Ok(Finished { plan, trials, store })
+}
+
+fn bundles(wish: &RunWish) -> Outcome<Vec<PlannedBundle>> {
+    let mut all = Vec::new();
+    for name in &wish.bundles {
+        let bundle = image::load_bundle(name)?;
+        if !bundle.clocks.contains(&wish.clock) {
+            let words: Vec<&str> = bundle.clocks.iter().map(|clock| clock_word(*clock)).collect();
+            return Err(Fault::input(format!(
+                "bundle {} means nothing under --clock {}",
+                bundle.name,
+                clock_word(wish.clock)
+            ))
+            .help(format!("it runs under --clock {}", words.join(" or "))));
+        }
+        let values = bundle.values(&wish.params)?;
+        all.push(PlannedBundle { bundle, values });
+    }
+    Ok(all)
+}
+
+fn clock_word(clock: Clock) -> &'static str {
+    match clock {
+        Clock::Real => "real",
+        Clock::Virtual => "virtual",
+    }
+}
+
+fn kernels(
+    wish: &RunWish,
+    spec: &KernelSpec,
+    series: &[Series],
+    topologies: &[Topology],
+    cache: &CacheDir,
+    progress: Progress,
+    cancel: &Cancel,
+) -> Outcome<Vec<(Role, Kernel)>> {
+    let make = |series: &[Series]| {
+        let wish = Wish {
+            spec: spec.clone(),
+            series: series.to_vec(),
+            arch: Arch::X86_64,
+            many_cpus: topologies.iter().any(|t| t.shape.cpus() > 255),
+            fragments: wish.fragments.clone(),
+        };
+        kernel::provide(&wish, cache, progress, cancel)
+    };
+    match wish.against_base {
+        false => Ok(vec![(Role::Base, make(series)?)]),
+        true => Ok(vec![(Role::Base, make(&[])?), (Role::Patched, make(series)?)]),
+    }
+}
+
+fn image_of(planned: &PlannedBundle, cache: &CacheDir, progress: Progress) -> Outcome<Option<Image>> {
+    match &planned.bundle.runs {
+        Runs::Model(_) => Ok(None),
+        Runs::Program { image, .. } => image::provide_image(image, cache, progress).map(Some),
+    }
+}
+
+fn choose_accel(
+    wish: &RunWish,
+    qemu: &Qemu,
+    kernel: &Kernel,
+    cache: &CacheDir,
+    progress: Progress,
+) -> Outcome<(Accel, String)> {
+    match (wish.clock, wish.accel) {
+        (Clock::Virtual, _) => Ok((Accel::Tcg, "the virtual clock needs TCG with icount".into())),
+        (Clock::Real, AccelWish::Tcg) => Ok((Accel::Tcg, "asked for".into())),
+        (Clock::Real, AccelWish::Auto | AccelWish::Kvm) => {
+            let probe = probe(qemu, kernel, cache)?;
+            match (probe.works, wish.accel) {
+                (true, _) => Ok((Accel::Kvm, probe.reason)),
+                (false, AccelWish::Kvm) => {
+                    Err(Fault::lab(format!("--accel kvm: {}", probe.reason)).help("leave it out to emulate"))
+                }
+                (false, AccelWish::Auto | AccelWish::Tcg) => {
+                    progress.say(format!("not using KVM: {}", probe.reason));
+                    Ok((Accel::Tcg, probe.reason))
+                }
+            }
+        }
+    }
+}
+
+/// Whether KVM works here, by booting this kernel on the smallest machine.
+pub fn probe(qemu: &Qemu, kernel: &Kernel, cache: &CacheDir) -> Outcome<Probe> {
+    let scratch = tempfile::Builder::new().prefix("topolab-").tempdir().trying("a temporary folder")?;
+    let at = |name: &str| scratch.path().join(name);
+    let order = Order {
+        protocol: PROTOCOL,
+        trial: "probe".into(),
+        clock: Clock::Real,
+        busy_module: false,
+        root: RootFrom::None,
+        work: Work::Observe,
+    };
+    image::write_initramfs(&at("initrd"), &Contents { order: &order, busy_module: None, tree: None })?;
+    let mut machine = trials::machine(&topology::load("smoke")?, kernel, Accel::Kvm, Clock::Real, 1, &[]);
+    machine.console = at("console");
+    machine.qmp = at("qmp");
+    machine.initrd = at("initrd");
+    probe_kvm(qemu, &machine, scratch.path(), &memo(cache))
+}
+
+fn memo(cache: &CacheDir) -> PathBuf {
+    cache.root().join("kvm-probe.json")
+}
+
+/// The remembered answer of a probe on this boot of the host.
+pub fn known_probe(qemu: &Qemu, cache: &CacheDir) -> Option<Probe> {
+    remembered(&memo(cache), &identity(qemu))
+}
+
+/// What a reader must know of the host.
+fn host(qemu: &Qemu, accel_reason: String) -> Host {
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpuinfo
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(':').map(|(_, name)| name.trim().to_string()));
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    Host {
+        machine: format!("{} × {}, Linux {}", cpus, model.unwrap_or_else(|| "unknown CPU".into()), release.trim()),
+        qemu: qemu.version.clone(),
+        topolab: env!("CARGO_PKG_VERSION").into(),
+        accel_reason,
+    }
+}
+
+/// Boots a machine to look at it, and nothing else.
+pub fn observe(
+    topology: &Topology,
+    kernel: &Kernel,
+    cache: &CacheDir,
+    progress: Progress,
+    cancel: &Cancel,
+) -> Outcome<topolab_wire::Observation> {
+    let qemu = qemu::find(Arch::X86_64)?;
+    qemu.require_smp_cache()?;
+    trials::guests_that_fit(topology)?;
+    let accel = if probe(&qemu, kernel, cache)?.works { Accel::Kvm } else { Accel::Tcg };
+    progress.say(format!("booting {} ({} CPUs) with {}", topology.name, topology.shape.cpus(), kernel.name));
+    let folder = tempfile::Builder::new().prefix("topolab-verify-").tempdir().trying("a temporary folder")?;
+    let order = Order {
+        protocol: PROTOCOL,
+        trial: "verify".into(),
+        clock: Clock::Real,
+        busy_module: false,
+        root: RootFrom::None,
+        work: Work::Observe,
+    };
+    let birth = crate::guest::Birth {
+        qemu: &qemu,
+        machine: trials::machine(topology, kernel, accel, Clock::Real, 1, &[]),
+        order: &order,
+        busy_module: None,
+        tree: None,
+        inputs: None,
+        folder: Path::new(folder.path()),
+        deadlines: trials::patience(topology, accel),
+    };
+    Ok(crate::guest::live(birth, cancel)?.observation)
+}

@@ -1,0 +1,147 @@
+//! `topolab run` and `topolab ab`.
+
+use super::{Context, Format};
+use crate::bench::{self, AccelWish, Finished, RunWish};
+use crate::fault::{Fault, Outcome};
+use crate::report;
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+use topolab_wire::Clock;
+
+/// Flags of `run` and `ab`.
+#[derive(Debug, Args)]
+pub(super) struct RunArgs {
+    /// Machine: NAME, FILE or NAME@1/N; may be given several times.
+    #[arg(short = 't', long = "topology", value_name = "T", required = true)]
+    topologies: Vec<String>,
+    /// Kernel: debian:7.2 (the newest 7.2.x), debian:7.2.13 (exactly) or image:FILE.
+    #[arg(short, long, value_name = "K", default_value = "debian:7.2")]
+    kernel: String,
+    /// Series: a folder of *.patch or one file; may be given several times.
+    #[arg(long = "patch", value_name = "P")]
+    patches: Vec<PathBuf>,
+    /// Bundle: NAME or a folder with bundle.toml; may be given several times.
+    #[arg(short = 'b', long = "bundle", value_name = "B", required = true)]
+    bundles: Vec<String>,
+    /// A bundle's parameter.
+    #[arg(short = 'p', long = "param", value_name = "KEY=VALUE", value_parser = key_value)]
+    params: Vec<(String, String)>,
+    /// real (wall time) or virtual (instruction time, deterministic).
+    #[arg(long, default_value = "real", value_parser = super::parse_clock)]
+    clock: Clock,
+    /// How guests run.
+    #[arg(long, value_enum, default_value_t = AccelArg::Auto)]
+    accel: AccelArg,
+    /// Boots of each kernel [default: 3 on the real clock, 1 on the virtual one].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    boots: Option<u32>,
+    /// Repetitions within a boot.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    reps: u32,
+    /// Seed of the order and of the guests.
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+    /// Differences within this many percent count as none.
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = percent)]
+    margin: f64,
+    /// A configuration fragment; may be given several times.
+    #[arg(long = "config", value_name = "FILE")]
+    fragments: Vec<PathBuf>,
+    /// Words for the kernel's command line.
+    #[arg(long, value_name = "WORDS")]
+    append: Option<String>,
+    /// Seconds until the guest's agent must have spoken.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    boot_deadline: Option<u64>,
+    /// Seconds until a trial must be over.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    deadline: Option<u64>,
+    /// Measure even when the guest is not the declared machine; every record says so.
+    #[arg(long)]
+    allow_mismatch: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum AccelArg {
+    /// KVM when a guest boots on it, emulation otherwise.
+    Auto,
+    /// KVM or nothing.
+    Kvm,
+    /// Emulation.
+    Tcg,
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_string(), value.to_string())),
+        _ => Err(format!("`{text}` is not KEY=VALUE")),
+    }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let value: Option<f64> = text.trim_end_matches('%').parse().ok();
+    value.filter(|v| (0.0..1000.0).contains(v)).ok_or_else(|| format!("`{text}` is not a percentage"))
+}
+
+/// `topolab run`: the trials of one kernel.
+pub(super) fn run(args: &RunArgs, context: &Context) -> Outcome<u8> {
+    go("run", args, false, context)
+}
+
+/// `topolab ab`: base against patched.
+pub(super) fn ab(args: &RunArgs, context: &Context) -> Outcome<u8> {
+    if args.patches.is_empty() {
+        return Err(Fault::input("ab compares a kernel with and without a patch: --patch P is missing"));
+    }
+    go("ab", args, true, context)
+}
+
+fn go(command: &str, args: &RunArgs, against_base: bool, context: &Context) -> Outcome<u8> {
+    let wish = RunWish {
+        command: reproducer(),
+        topologies: args.topologies.clone(),
+        kernel: args.kernel.clone(),
+        patches: args.patches.clone(),
+        against_base,
+        fragments: args.fragments.clone(),
+        bundles: args.bundles.clone(),
+        params: args.params.clone(),
+        clock: args.clock,
+        accel: match args.accel {
+            AccelArg::Auto => AccelWish::Auto,
+            AccelArg::Kvm => AccelWish::Kvm,
+            AccelArg::Tcg => AccelWish::Tcg,
+        },
+        boots: args.boots,
+        reps: args.reps,
+        seed: args.seed,
+        margin: args.margin / 100.0,
+        append: args.append.iter().flat_map(|words| words.split_whitespace()).map(str::to_string).collect(),
+        deadlines: (args.boot_deadline, args.deadline),
+        allow_mismatch: args.allow_mismatch,
+        results: context.results.clone(),
+    };
+    let Finished { plan, trials, store } = bench::run(&wish, &context.cache()?, context.progress, &context.cancel)?;
+    let summary = report::summarise(&plan, &trials);
+    let json = report::json(command, &plan, &trials, &summary);
+    store.finish(&json)?;
+    match context.format {
+        Format::Json => context.print_json(&json)?,
+        Format::Text => print!("{}", report::text(&plan, &summary)),
+        Format::Markdown => print!("{}", report::markdown(&plan, &summary)),
+    }
+    context.progress.say(format!("records: {}", store.folder().display()));
+    match trials.into_iter().find_map(|trial| trial.fault) {
+        Some(fault) => Err(Fault { kind: fault.kind, message: fault.message, detail: fault.detail, help: None }),
+        None => Ok(summary.exit_code()),
+    }
+}
+
+/// The command line as a person would type it again.
+fn reproducer() -> String {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let plain =
+        |word: &String| !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_./,=:@%+".contains(c));
+    let quote = |word: &String| if plain(word) { word.clone() } else { format!("'{}'", word.replace('\'', r"'\''")) };
+    std::iter::once("topolab".to_string()).chain(words.iter().map(quote)).collect::<Vec<_>>().join(" ")
+}

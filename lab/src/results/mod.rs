@@ -1,0 +1,111 @@
+//! What a trial left behind, as it is saved and printed. Versioned by the outer object's `schema`.
+
+mod store;
+
+pub use store::Store;
+
+use crate::fault::{Fault, FaultKind};
+use crate::plan::{Label, Role};
+use crate::topology::{Comparison, Finding, Row};
+use std::collections::BTreeMap;
+
+/// One trial. Under the virtual clock it holds nothing that depends on the host, so that the same inputs give the same
+/// bytes.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct TrialRecord {
+    /// The kernel.
+    pub kernel: KernelRef,
+    /// The topology's name.
+    pub topology: String,
+    /// The bundle's name.
+    pub bundle: String,
+    /// Parameters' values.
+    pub params: BTreeMap<String, i64>,
+    /// Boot, from 0.
+    pub boot: u32,
+    /// Seed of the boot.
+    pub seed: u64,
+    /// What its timings are worth.
+    pub label: Label,
+    /// Declared against observed; `None` when the guest never got so far.
+    pub observed: Option<Observed>,
+    /// Metrics by name, a sample per repetition.
+    pub metrics: BTreeMap<String, Samples>,
+    /// Invariants.
+    pub invariants: Vec<Invariant>,
+    /// What went wrong, if anything did; then there are no metrics.
+    pub fault: Option<FaultRecord>,
+}
+
+/// A kernel by role, name and key.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct KernelRef {
+    /// Its side.
+    pub role: Role,
+    /// Its name.
+    pub name: String,
+    /// Its key.
+    pub key: String,
+}
+
+/// Declared against observed, in short.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Observed {
+    /// Whether nothing differs.
+    pub matches: bool,
+    /// What differs.
+    pub differs: Vec<Row>,
+    /// What this architecture and QEMU cannot show.
+    pub not_expressible: Vec<Row>,
+}
+
+impl From<&Comparison> for Observed {
+    fn from(comparison: &Comparison) -> Self {
+        let inexpressible = |row: &&Row| match row.finding {
+            Finding::NotExpressible(_) => true,
+            Finding::Same | Finding::Differs => false,
+        };
+        Self {
+            matches: comparison.matches(),
+            differs: comparison.differing().cloned().collect(),
+            not_expressible: comparison.rows.iter().filter(inexpressible).cloned().collect(),
+        }
+    }
+}
+
+/// A metric's samples.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Samples {
+    /// Unit.
+    pub unit: String,
+    /// One per repetition.
+    pub samples: Vec<f64>,
+}
+
+/// Something that must hold.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Invariant {
+    /// Its name.
+    pub name: String,
+    /// Whether it held.
+    pub holds: bool,
+    /// Why we think so.
+    pub evidence: String,
+}
+
+/// A fault as it is saved.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct FaultRecord {
+    /// Who or what failed.
+    pub kind: FaultKind,
+    /// What is wrong.
+    pub message: String,
+    /// The evidence.
+    pub detail: Option<String>,
+}
+
+impl From<Fault> for FaultRecord {
+    fn from(fault: Fault) -> Self {
+        Self { kind: fault.kind, message: fault.message, detail: fault.detail }
+    }
+}
