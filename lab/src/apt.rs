@@ -27,6 +27,14 @@ struct Mirror {
     release: String,
 }
 
+impl Mirror {
+    /// A deb822 sources file for these suites.
+    fn sources(&self, suites: &[&str]) -> String {
+        let (uri, suites, keyring) = (&self.uri, suites.join(" "), &self.keyring);
+        format!("Types: deb\nURIs: {uri}\nSuites: {suites}\nComponents: main\nSigned-By: {keyring}\n")
+    }
+}
+
 impl Apt {
     /// Opens the private apt `name` with the machine's own release and further suites of the same mirror. One process at
     /// a time: the others wait.
@@ -42,12 +50,7 @@ impl Apt {
         let backports = format!("{}-backports", mirror.release);
         let suites: Vec<&str> =
             [mirror.release.as_str(), &backports].into_iter().chain(further_suites.iter().copied()).collect();
-        let sources = format!(
-            "Types: deb\nURIs: {}\nSuites: {}\nComponents: main\nSigned-By: {}\n",
-            mirror.uri,
-            suites.join(" "),
-            mirror.keyring
-        );
+        let sources = mirror.sources(&suites);
         let path = folder.join("etc/topolab.sources");
         if std::fs::read_to_string(&path).ok().as_deref() != Some(&sources) {
             std::fs::write(&path, sources).trying(path.display())?;
@@ -203,6 +206,14 @@ fn mirror() -> Outcome<Mirror> {
     let keyring =
         row.get(3).filter(|k| !k.is_empty()).copied().unwrap_or("/usr/share/keyrings/debian-archive-keyring.gpg");
     Ok(Mirror { uri: row[0].to_string(), keyring: keyring.to_string(), release: row[1].to_string() })
+}
+
+/// The machine's own release and its backports as a sources file of their own, and the name of the backports.
+pub fn backports_source() -> Outcome<(String, String)> {
+    let mirror = mirror()?;
+    let backports = format!("{}-backports", mirror.release);
+    let text = mirror.sources(&[&mirror.release, &backports]);
+    Ok((text, backports))
 }
 
 /// Unpacks a package's files below `folder`.

@@ -8,6 +8,7 @@ pub mod bench;
 pub mod cancel;
 pub mod cli;
 mod digest;
+pub mod doctor;
 pub mod fault;
 pub mod guest;
 pub mod image;

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::Mutex;
 use topolab_wire::{
-    Clock, ModelOrder, ModelRecord, Order, PROTOCOL, ProgramOrder, ProgramOutcome, Repetition, RootFrom, Work,
+    Clock, ModelOrder, ModelRecord, Order, PROTOCOL, ProgramOrder, ProgramOutcome, Repetition, RootFrom, Value, Work,
 };
 
 /// Tag of the read-only share with a bundle's programs.
@@ -295,18 +295,21 @@ impl Bench<'_> {
             ProgramOutcome::NotStarted(why) => return Err(unreadable(format!("not started: {why}"))),
         }
         let stdout = text(&repetition.stdout).map_err(|e| unreadable(e.to_string()))?;
-        let values: BTreeMap<String, (String, f64)> = match &repetition.record {
+        let values: BTreeMap<String, Value> = match &repetition.record {
             None => bundle.read(&stdout).map_err(unreadable)?,
             Some(_) => {
                 let model: ModelRecord = serde_json::from_str(&stdout).map_err(|e| unreadable(e.to_string()))?;
                 for (name, (holds, evidence)) in model.invariants {
                     record.invariants.push(Invariant { name, holds, evidence });
                 }
-                model.metrics.into_iter().map(|(name, value)| (name, (value.unit, value.value))).collect()
+                model.metrics
             }
         };
-        for (name, (unit, value)) in values {
-            record.metrics.entry(name).or_insert_with(|| Samples { unit, samples: Vec::new() }).samples.push(value);
+        for (name, Value { unit, value, thin }) in values {
+            let samples =
+                record.metrics.entry(name).or_insert_with(|| Samples { unit, samples: Vec::new(), thin: false });
+            samples.samples.push(value);
+            samples.thin |= thin;
         }
         Ok(())
     }

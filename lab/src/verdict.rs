@@ -61,6 +61,8 @@ pub struct Question<'a> {
     pub better: Better,
     /// Whether the number is a time or a rate.
     pub timing: bool,
+    /// Whether the number rests on too few observations.
+    pub thin: bool,
     /// What timings are worth here.
     pub label: Label,
     /// Relative margin within which a difference is none.
@@ -97,6 +99,10 @@ pub fn judge(question: Question<'_>) -> Verdict {
             return verdict;
         }
     };
+    if question.thin {
+        verdict.word = Word::Info;
+        return because(verdict, "fewer than ten samples lie beyond this percentile: no verdict on it");
+    }
     let Some(estimate) = estimate else {
         return because(verdict, "a sample is missing or not positive, so there is no ratio");
     };
@@ -151,7 +157,17 @@ mod tests {
     fn word(base: &[f64], patched: &[f64], better: Better, label: Label) -> Word {
         let boots = |values: &[f64]| values.iter().map(|v| vec![*v]).collect::<Vec<_>>();
         let (base, patched) = (boots(base), boots(patched));
-        judge(Question { base: &base, patched: &patched, better, timing: true, label, margin: 0.02, seed: 1 }).word
+        judge(Question {
+            base: &base,
+            patched: &patched,
+            better,
+            timing: true,
+            thin: false,
+            label,
+            margin: 0.02,
+            seed: 1,
+        })
+        .word
     }
 
     #[test]
@@ -182,6 +198,7 @@ mod tests {
                 patched: &patched,
                 better,
                 timing: false,
+                thin: false,
                 label: Label::Tcg,
                 margin: 0.02,
                 seed: 1,

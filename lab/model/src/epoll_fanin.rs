@@ -7,7 +7,7 @@
 
 use crate::burn::Burner;
 use crate::params::Params;
-use crate::percentile::{PRINTED, nearest_rank};
+use crate::percentile::{PRINTED, is_thin, nearest_rank};
 use crate::rng::SplitMix64;
 use crate::wakeups::{self, Wakeups};
 use crate::{ModelError, schedstat, trying};
@@ -75,18 +75,19 @@ type Served = BTreeMap<u32, u64>;
 /// Runs the workload once.
 pub(crate) fn run(order: &ModelOrder) -> Result<ModelRecord, ModelError> {
     let shape = Shape::new(order)?;
-    let (client_ends, worker_ends) = connect(&shape)?;
+    // Held here until every thread has ended: a thread that closed its ends would reset the others' last messages.
+    let (mut client_ends, mut worker_ends) = connect(&shape)?;
     let stop = AtomicBool::new(false);
     let stop = &stop;
     let shape_ref = &shape;
     std::thread::scope(|scope| {
         let workers: Vec<_> =
-            worker_ends.into_iter().map(|ends| scope.spawn(move || work(shape_ref, ends, stop))).collect();
+            worker_ends.iter_mut().map(|ends| scope.spawn(move || work(shape_ref, ends, stop))).collect();
         trying("count wakeups", wakeups::start())?;
         let busy_before = trying("/proc/schedstat", schedstat::busy_ns())?;
         let began = Instant::now();
         let clients: Vec<_> = client_ends
-            .into_iter()
+            .iter_mut()
             .enumerate()
             .map(|(n, ends)| scope.spawn(move || ask(shape_ref, ends, order.seed ^ ((n as u64) << 32), stop)))
             .collect();
@@ -176,10 +177,10 @@ fn serve(
     Ok(())
 }
 
-fn work(shape: &Shape, mut ends: Vec<TcpStream>, stop: &AtomicBool) -> io::Result<Served> {
+fn work(shape: &Shape, ends: &mut [TcpStream], stop: &AtomicBool) -> io::Result<Served> {
     let mut burner = Burner::new()?;
     let mut served = Served::new();
-    serve(&mut ends, stop, |_, end| {
+    serve(ends, stop, |_, end| {
         burner.burn(shape.service_ns)?;
         let cpu = sched_getcpu()?;
         *served.entry(u32::try_from(cpu).unwrap_or(u32::MAX)).or_default() += 1;
@@ -188,7 +189,7 @@ fn work(shape: &Shape, mut ends: Vec<TcpStream>, stop: &AtomicBool) -> io::Resul
     Ok(served)
 }
 
-fn ask(shape: &Shape, mut ends: Vec<TcpStream>, seed: u64, stop: &AtomicBool) -> io::Result<Latencies> {
+fn ask(shape: &Shape, ends: &mut [TcpStream], seed: u64, stop: &AtomicBool) -> io::Result<Latencies> {
     let mut affinity = Affinity::new();
     for cpu in shape.client_cpus.iter() {
         affinity.set(cpu as usize)?;
@@ -204,7 +205,7 @@ fn ask(shape: &Shape, mut ends: Vec<TcpStream>, seed: u64, stop: &AtomicBool) ->
         sent[index] = Instant::now();
         end.write_all(&[0; MESSAGE])?;
     }
-    serve(&mut ends, stop, |index, end| {
+    serve(ends, stop, |index, end| {
         latencies.push(u64::try_from(sent[index].elapsed().as_nanos()).unwrap_or(u64::MAX));
         burner.burn(shape.think_ns)?;
         sent[index] = Instant::now();
@@ -230,12 +231,15 @@ impl Measured {
             return Err(ModelError::NothingMeasured("no request was answered within duration_ms".into()));
         }
         let mut metrics = BTreeMap::new();
-        let mut put = |name: String, unit: &str, value: f64| metrics.insert(name, Value { unit: unit.into(), value });
-        put("ops_per_s".into(), "1/s", count as f64 / self.elapsed.as_secs_f64());
         for (name, percent) in PRINTED {
             let ns = nearest_rank(&self.latencies, percent).unwrap_or(0);
-            put(format!("latency_ms.{name}"), "ms", ns as f64 / 1e6);
+            let value = Value { unit: "ms".into(), value: ns as f64 / 1e6, thin: is_thin(count, percent) };
+            metrics.insert(format!("latency_ms.{name}"), value);
         }
+        let mut put = |name: String, unit: &str, value: f64| {
+            metrics.insert(name, Value { unit: unit.into(), value, thin: false });
+        };
+        put("ops_per_s".into(), "1/s", count as f64 / self.elapsed.as_secs_f64());
         let requests: u64 = self.served.values().sum();
         for (kind, sets) in [("node", &order.nodes), ("llc", &order.llcs)] {
             for (index, set) in sets.iter().enumerate() {

@@ -5,6 +5,14 @@
 pub(crate) const PRINTED: [(&str, f64); 6] =
     [("p50", 50.0), ("p75", 75.0), ("p90", 90.0), ("p99", 99.0), ("p99.9", 99.9), ("p99.99", 99.99)];
 
+/// Samples that must lie beyond a percentile for it to say something of the tail and not of one request.
+const BEYOND: usize = 10;
+
+/// Whether fewer than ten samples lie beyond a percentile.
+pub(crate) fn is_thin(count: usize, percent: f64) -> bool {
+    (count as f64) * (1.0 - percent / 100.0) < BEYOND as f64
+}
+
 /// The nearest-rank percentile of sorted samples; `None` without samples.
 pub(crate) fn nearest_rank(sorted: &[u64], percent: f64) -> Option<u64> {
     // Counts stay far below 2^52, where a float is still exact; the epsilon keeps 99.9 % of 1,000 from becoming rank 1,000.
@@ -24,5 +32,13 @@ mod tests {
         }
         assert_eq!(nearest_rank(&[7], 99.99), Some(7));
         assert_eq!(nearest_rank(&[], 50.0), None);
+    }
+
+    #[test]
+    fn a_percentile_is_thin_when_few_samples_lie_beyond_it() {
+        assert!(!is_thin(4000, 99.0));
+        assert!(is_thin(4000, 99.9));
+        assert!(is_thin(900, 99.0));
+        assert!(!is_thin(100_000, 99.99 - 0.001));
     }
 }

@@ -1,6 +1,7 @@
 //! The command line: flags, help and dispatch. Each command is a thin file that calls the library and prints.
 
 mod bundle;
+mod doctor;
 mod kernel;
 mod run;
 mod topology;
@@ -52,6 +53,8 @@ pub(crate) enum Format {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Checks accelerators by booting, QEMU, compilers, disk and memory, and says how to mend each lack.
+    Doctor(doctor::DoctorArgs),
     /// Declared machines: list, show, check, print QEMU's command line, verify in a guest.
     #[command(subcommand)]
     Topology(topology::TopologyCommand),
@@ -100,6 +103,7 @@ pub fn run(cli: Cli) -> Outcome<u8> {
         cache: cli.common.cache,
     };
     match cli.command {
+        Command::Doctor(args) => doctor::run(&args, &context),
         Command::Topology(command) => topology::run(&command, &context),
         Command::Kernel(command) => kernel::run(&command, &context),
         Command::Bundle(command) => bundle::run(&command, &context),

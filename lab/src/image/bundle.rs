@@ -6,7 +6,7 @@ use regex::Regex;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
-use topolab_wire::Clock;
+use topolab_wire::{Clock, Value};
 
 static BUILT_IN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../images/bundles");
 
@@ -231,8 +231,8 @@ impl Bundle {
         self.metrics.iter().find(fits)
     }
 
-    /// A program's metrics out of its standard output: name → (unit, value). The error names the metric.
-    pub fn read(&self, stdout: &str) -> Result<BTreeMap<String, (String, f64)>, String> {
+    /// A program's metrics out of its standard output: by name. The error names the metric.
+    pub fn read(&self, stdout: &str) -> Result<BTreeMap<String, Value>, String> {
         let mut found = BTreeMap::new();
         for metric in &self.metrics {
             let Some(expression) = &metric.regex else { continue };
@@ -243,7 +243,7 @@ impl Bundle {
             let value = value
                 .filter(|v| v.is_finite())
                 .ok_or_else(|| format!("no number for {} (regex {expression})", metric.name))?;
-            found.insert(metric.name.clone(), (metric.unit.clone(), value));
+            found.insert(metric.name.clone(), Value { unit: metric.unit.clone(), value, thin: false });
         }
         Ok(found)
     }
@@ -265,8 +265,9 @@ mod tests {
         let bundle = load_bundle("sched-pipe").expect("built in");
         let output = "# Running 'sched/pipe' benchmark:\n# Executed 2000 pipe operations between two processes\n\n     Total time: 0.027 [sec]\n\n      13.390000 usecs/op\n          74682 ops/sec\n";
         let metrics = bundle.read(output).expect("metrics");
-        assert_eq!(metrics["usecs_per_op"], ("us".to_string(), 13.39));
-        assert_eq!(metrics["ops_per_s"], ("1/s".to_string(), 74682.0));
+        let us = &metrics["usecs_per_op"];
+        assert_eq!((us.unit.as_str(), us.value), ("us", 13.39));
+        assert_eq!(metrics["ops_per_s"].value, 74682.0);
         assert!(bundle.read("perf: not found").is_err_and(|e| e.contains("usecs_per_op")));
     }
 

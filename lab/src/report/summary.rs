@@ -1,6 +1,5 @@
 //! Records folded into one section per topology and bundle, with a row and a verdict per metric.
 
-use crate::image::Better;
 use crate::plan::{Label, Plan, Role};
 use crate::results::TrialRecord;
 use crate::stats;
@@ -133,7 +132,18 @@ fn rows(plan: &Plan, planned: &crate::plan::PlannedBundle, records: &[&TrialReco
     for declared in &planned.bundle.metrics {
         for (name, unit) in names.iter().filter(|(name, _)| planned.bundle.metric(name) == Some(declared)) {
             let side = |role| samples(records, role, name);
-            rows.push(row(plan, name, unit, declared.better, &side(Role::Base), &side(Role::Patched)));
+            let thin = records.iter().filter_map(|r| r.metrics.get(*name)).any(|samples| samples.thin);
+            let question = Question {
+                base: &side(Role::Base),
+                patched: &side(Role::Patched),
+                better: declared.better,
+                timing: verdict::is_timing(unit),
+                thin,
+                label: plan.label(),
+                margin: plan.margin,
+                seed: plan.seed,
+            };
+            rows.push(row(plan, name, unit, question));
         }
     }
     rows
@@ -150,22 +160,13 @@ fn samples(records: &[&TrialRecord], role: Role, name: &str) -> Vec<Vec<f64>> {
     own.into_iter().map(|(_, samples)| samples).collect()
 }
 
-fn row(plan: &Plan, name: &str, unit: &str, better: Better, base: &[Vec<f64>], patched: &[Vec<f64>]) -> MetricRow {
+fn row(plan: &Plan, name: &str, unit: &str, question: Question<'_>) -> MetricRow {
     let two_sided = plan.kernels.len() > 1;
-    let question = Question {
-        base,
-        patched,
-        better,
-        timing: verdict::is_timing(unit),
-        label: plan.label(),
-        margin: plan.margin,
-        seed: plan.seed,
-    };
     MetricRow {
         name: name.into(),
         unit: unit.into(),
-        base: side(base),
-        patched: side(patched),
+        base: side(question.base),
+        patched: side(question.patched),
         verdict: two_sided.then(|| verdict::judge(question)),
     }
 }

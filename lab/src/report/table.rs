@@ -2,6 +2,7 @@
 
 use super::summary::{MetricRow, Section, Side, Summary};
 use crate::plan::Plan;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use topolab_wire::Clock;
 
@@ -120,11 +121,14 @@ fn aligned(out: &mut String, heading: &[String; 6], rows: &[[String; 6]]) {
 }
 
 fn notes(out: &mut String, section: &Section) {
-    let mut reasons: Vec<&str> = section.rows.iter().filter_map(|r| r.verdict.as_ref()?.reason.as_deref()).collect();
-    reasons.sort_unstable();
-    reasons.dedup();
-    for reason in reasons {
-        let _ = writeln!(out, "inconclusive: {reason}");
+    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for row in &section.rows {
+        if let Some(reason) = row.verdict.as_ref().and_then(|v| v.reason.as_deref()) {
+            reasons.entry(reason).or_default().push(&row.name);
+        }
+    }
+    for (reason, names) in reasons {
+        let _ = writeln!(out, "{}: {reason}", names.join(", "));
     }
     if let Some(detectable) = section.rows.iter().filter_map(|r| r.verdict.as_ref()?.detectable).reduce(f64::max) {
         let _ = writeln!(

@@ -80,6 +80,8 @@ pub struct Samples {
     pub unit: String,
     /// One per repetition.
     pub samples: Vec<f64>,
+    /// Whether any of them rests on too few observations to carry a verdict.
+    pub thin: bool,
 }
 
 /// Something that must hold.

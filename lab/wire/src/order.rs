@@ -107,6 +107,9 @@ pub struct Value {
     pub unit: String,
     /// The number.
     pub value: f64,
+    /// Whether it rests on too few samples to carry a verdict, as a high percentile of a short run does.
+    #[serde(default)]
+    pub thin: bool,
 }
 
 /// What one run of a model says.
