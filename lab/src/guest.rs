@@ -139,15 +139,16 @@ struct Console {
     offset: u64,
     partial: String,
     markers: Vec<Marker>,
+    panic: Option<String>,
     last: Vec<String>,
 }
 
 /// Lines of the console that a fault shows.
-const LAST_LINES: usize = 12;
+const LAST_LINES: usize = 20;
 
 impl Console {
     fn new(path: PathBuf) -> Self {
-        Self { path, offset: 0, partial: String::new(), markers: Vec::new(), last: Vec::new() }
+        Self { path, offset: 0, partial: String::new(), markers: Vec::new(), panic: None, last: Vec::new() }
     }
 
     fn read(&mut self) -> Outcome<()> {
@@ -172,6 +173,9 @@ impl Console {
             let line = self.partial[..end].trim_end_matches('\r').to_string();
             self.partial.drain(..=end);
             self.markers.extend(Marker::parse(&line));
+            if self.panic.is_none() && line.contains("Kernel panic") {
+                self.panic = Some(line.clone());
+            }
             if !line.trim().is_empty() {
                 self.last.push(line);
             }
@@ -189,8 +193,9 @@ impl Console {
 /// Sorts an ending into "all is well so far" or a fault. Pure: the console's markers and QEMU's end decide, nothing else.
 fn judge(ending: &Ending, console: &Console, deadlines: Deadlines) -> Option<Fault> {
     let last = if console.last.is_empty() { "(the console stayed empty)".to_string() } else { console.last.join("\n") };
+    let panic = console.panic.as_ref().map(|line| format!("{line}\n\n")).unwrap_or_default();
     let stage = |kind: FaultKind, message: String| {
-        Some(Fault::new(kind, message).detail(format!("last console lines:\n{last}")))
+        Some(Fault::new(kind, message).detail(format!("{panic}last console lines:\n{last}")))
     };
     // What the agent says of itself comes first: it knows why.
     let failed = console.markers.iter().find_map(|marker| match marker {

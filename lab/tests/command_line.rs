@@ -1,0 +1,118 @@
+//! The command line without guests: what it prints, what it refuses, and with which exit code.
+
+// Helpers of tests fail by panicking; clippy exempts only the test functions themselves.
+#![allow(clippy::expect_used, clippy::panic)]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn topolab(words: &[&str]) -> Output {
+    let cache = std::env::temp_dir().join("topolab-test-cache");
+    Command::new(env!("CARGO_BIN_EXE_topolab")).args(words).arg("--cache").arg(cache).output().expect("topolab starts")
+}
+
+fn refused(words: &[&str], code: i32, says: &[&str]) {
+    let output = topolab(words);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{words:?}: {stderr}");
+    for text in says {
+        assert!(stderr.contains(text), "{words:?} does not say `{text}`:\n{stderr}");
+    }
+    assert!(output.stdout.is_empty(), "{words:?} printed data all the same");
+}
+
+/// The example topology with one line changed, in a folder whose name has a space and a comma.
+fn changed(folder: &Path, from: &str, to: &str) -> String {
+    let text = include_str!("../../topologies/cwf-snc3.toml");
+    assert!(text.contains(from), "the example lost `{from}`");
+    let folder = folder.join("a b,c");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let path = folder.join("mine.toml");
+    std::fs::write(&path, text.replacen(from, to, 1)).expect("a file");
+    path.display().to_string()
+}
+
+#[test]
+fn an_unknown_key_names_file_line_column_and_the_known_ones() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = changed(folder.path(), "modules = 72", "moduls = 72");
+    refused(&["topology", "check", &path], 2, &["unknown field `moduls`", "mine.toml:15:1", "modules"]);
+}
+
+#[test]
+fn an_impossible_count_names_the_rule() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = changed(folder.path(), "count = 3", "count = 5");
+    refused(
+        &["topology", "check", &path],
+        2,
+        &["5 nodes do not divide 288 CPUs", "mine.toml:", "topology::node_count"],
+    );
+}
+
+#[test]
+fn more_memory_than_there_is_is_said_before_anything_begins() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = changed(folder.path(), "340M", "9000G");
+    let image = folder.path().join("bzImage");
+    std::fs::write(&image, "x").expect("a file");
+    let kernel = format!("image:{}", image.display());
+    if Command::new("qemu-system-x86_64").arg("--version").output().is_err() {
+        println!("skipped: QEMU is not installed, and it is looked for first");
+        return;
+    }
+    refused(
+        &["run", "-t", &path, "-k", &kernel, "-b", "sched-pipe"],
+        5,
+        &["too little memory to boot mine", "MiB are needed", "@1/N"],
+    );
+}
+
+#[test]
+fn a_machine_without_qemu_is_told_how_to_get_it() {
+    let output = Command::new(env!("CARGO_BIN_EXE_topolab"))
+        .args(["run", "-t", "smoke", "-k", "debian:7.2", "-b", "sched-pipe", "--cache"])
+        .arg(std::env::temp_dir().join("topolab-test-cache"))
+        .env("PATH", "/nonexistent")
+        .output()
+        .expect("topolab starts");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(5), "{stderr}");
+    assert!(stderr.contains("qemu-system-x86_64 is not installed") && stderr.contains("doctor --fix"), "{stderr}");
+}
+
+#[test]
+fn wrong_words_are_usage_errors() {
+    refused(&["run", "-t", "smok", "-b", "sched-pipe"], 2, &["no topology is named `smok`", "cwf-snc3"]);
+    refused(&["run", "-t", "smoke", "-b", "sched-pipes"], 2, &["no bundle is named", "sched-pipe"]);
+    refused(&["run", "-t", "smoke", "-b", "epoll-fanin"], 2, &["means nothing under --clock real", "virtual"]);
+    refused(&["run", "-t", "smoke", "-b", "sched-pipe", "-k", "7.2"], 2, &["names no kernel", "debian:7.2"]);
+    refused(&["run", "-t", "smoke", "-b", "sched-pipe", "-p", "loops=none"], 2, &["-p loops=none", "whole number"]);
+    refused(&["run", "-t", "cwf-snc3@1/5", "-b", "sched-pipe"], 2, &["cannot be scaled to 1/5", "possible: 1/2"]);
+    refused(
+        &["run", "-t", "smoke", "-b", "epoll-fanin", "--clock", "virtual", "--accel", "kvm"],
+        2,
+        &["counts instructions"],
+    );
+    refused(&["ab", "-t", "smoke", "-b", "sched-pipe"], 2, &["--patch P is missing"]);
+    refused(&["ab", "-t", "smoke", "-b", "sched-pipe", "--patch", "/nonexistent"], 2, &["/nonexistent"]);
+}
+
+#[test]
+fn a_scaled_machine_is_described() {
+    let output = topolab(&["topology", "show", "cwf-snc3@1/12"]);
+    insta::assert_snapshot!(String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn a_bundle_is_described() {
+    let output = topolab(&["bundle", "show", "sched-pipe"]);
+    insta::assert_snapshot!(String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn json_is_one_object_per_command() {
+    let output = topolab(&["topology", "show", "smoke", "--format", "json"]);
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(value["shape"]["cores"], 2);
+}

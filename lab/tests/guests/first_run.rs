@@ -1,0 +1,57 @@
+//! The main job: a machine that is not here, a patch, and the same bytes twice.
+
+use crate::common::{Guarded, root};
+use std::process::{Command, Stdio};
+
+fn ab(seed: &str) -> serde_json::Value {
+    let results = tempfile::tempdir().expect("a folder");
+    let patch = root().join("patches/sync-llc-headroom").display().to_string();
+    let words = [
+        "ab",
+        "-t",
+        "cwf-snc3@1/12",
+        "--patch",
+        &patch,
+        "-b",
+        "epoll-fanin",
+        "--clock",
+        "virtual",
+        "--seed",
+        seed,
+        "--format=json",
+    ];
+    let ran = crate::common::output(results.path(), &words);
+    let (code, said) = crate::common::code_and_words(&ran);
+    assert!(matches!(code, Some(0 | 1 | 3)), "{said}");
+    serde_json::from_slice(&ran.stdout).expect("JSON")
+}
+
+fn value(json: &serde_json::Value, metric: &str, side: &str) -> f64 {
+    let verdicts = json["verdicts"].as_array().expect("verdicts");
+    let verdict = verdicts.iter().find(|v| v["metric"] == metric).unwrap_or_else(|| panic!("{metric} has no row"));
+    verdict[side].as_f64().unwrap_or_else(|| panic!("{metric} has no {side}"))
+}
+
+#[test]
+fn two_runs_are_the_same_bytes_under_load_and_the_patch_moves_the_work() {
+    let quiet = ab("1");
+    // Both cores busy with something else.
+    let load: Vec<Guarded> = (0..2)
+        .map(|_| {
+            Guarded(Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn().expect("sh"))
+        })
+        .collect();
+    let loaded = ab("1");
+    drop(load);
+    let bytes = |json: &serde_json::Value| serde_json::to_string(&json["trials"]).expect("JSON");
+    assert_eq!(bytes(&quiet), bytes(&loaded));
+
+    let trials = quiet["trials"].as_array().expect("trials");
+    assert_eq!(trials.len(), 2);
+    assert!(trials.iter().all(|t| t["observed"]["matches"] == true && t["label"] == "virtual" && t["fault"].is_null()));
+    // What the hand-made experiment showed: requests leave the clients' node, and the tail shrinks.
+    let (share, tail) = ("share.node0", "latency_ms.p99");
+    assert!(value(&quiet, share, "patched") < 0.75 * value(&quiet, share, "base"), "{}", quiet["verdicts"]);
+    assert!(value(&quiet, tail, "patched") < 0.85 * value(&quiet, tail, "base"), "{}", quiet["verdicts"]);
+    assert!(value(&quiet, "wakeups.sync", "base") > 100.0, "the probe counted nothing");
+}

@@ -1,0 +1,8 @@
+//! Tests that boot real QEMU guests. They need the kernels that `ci/test` builds, and run one at a time.
+
+// Helpers of tests fail by panicking; clippy exempts only the test functions themselves.
+#![allow(clippy::expect_used, clippy::panic)]
+
+mod common;
+mod faults;
+mod first_run;
