@@ -23,15 +23,17 @@ pub struct Apt {
 /// The archive that this machine is configured for.
 struct Mirror {
     uri: String,
-    keyring: String,
+    /// The keyring that the machine's own sources name; without one apt trusts its own keys.
+    keyring: Option<String>,
     release: String,
 }
 
 impl Mirror {
     /// A deb822 sources file for these suites.
     fn sources(&self, suites: &[&str]) -> String {
-        let (uri, suites, keyring) = (&self.uri, suites.join(" "), &self.keyring);
-        format!("Types: deb\nURIs: {uri}\nSuites: {suites}\nComponents: main\nSigned-By: {keyring}\n")
+        let (uri, suites) = (&self.uri, suites.join(" "));
+        let signed_by = self.keyring.as_ref().map(|keyring| format!("Signed-By: {keyring}\n")).unwrap_or_default();
+        format!("Types: deb\nURIs: {uri}\nSuites: {suites}\nComponents: main\n{signed_by}")
     }
 }
 
@@ -203,9 +205,9 @@ fn mirror() -> Outcome<Mirror> {
     let row = own
         .or(any)
         .ok_or_else(|| Fault::lab("apt is configured for no Debian archive with the component main").help(help))?;
-    let keyring =
-        row.get(3).filter(|k| !k.is_empty()).copied().unwrap_or("/usr/share/keyrings/debian-archive-keyring.gpg");
-    Ok(Mirror { uri: row[0].to_string(), keyring: keyring.to_string(), release: row[1].to_string() })
+    // A source without a keyring prints the unexpanded word.
+    let keyring = row.get(3).filter(|keyring| keyring.starts_with('/')).map(|keyring| keyring.to_string());
+    Ok(Mirror { uri: row[0].to_string(), keyring, release: row[1].to_string() })
 }
 
 /// The machine's own release and its backports as a sources file of their own, and the name of the backports.

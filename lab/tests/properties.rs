@@ -48,8 +48,9 @@ proptest! {
             for level in [Level::Thread, Level::Core, Level::Module, Level::Node, Level::Die, Level::Package] {
                 prop_assert!(partitions(&topology, level), "{level}");
             }
-            // No core and no module is cut by a node.
-            for unit in topology.units(Level::Module) {
+            // No core is cut by a node, nor a module where that is a level.
+            let whole = if shape.modules == 1 { Level::Core } else { Level::Module };
+            for unit in topology.units(whole) {
                 prop_assert!(topology.nodes.iter().any(|node| unit.is_subset(&node.cpus)));
             }
         }

@@ -403,6 +403,10 @@ fn nodes(shape: &Shape, table: &Nodes) -> Checked<(Vec<NodeDecl>, Vec<Vec<u32>>)
     let per_node = cpus / count;
     for unit in [Level::Core, Level::Module] {
         let per_unit = shape.cpus_per(unit);
+        // One module in a die is no level of its own: nothing tells where it would be cut.
+        if unit == Level::Module && shape.modules == 1 {
+            continue;
+        }
         if !per_node.is_multiple_of(per_unit) {
             return Err(TopologyError::NodeCuts { per_node, unit, per_unit, at });
         }

@@ -76,8 +76,9 @@ fn best_shape(full: &Topology, by: u32) -> Option<Shape> {
             }
             let shape = Shape { modules: s.modules / m, cores: s.cores / c, threads: s.threads / t, ..s };
             let nodes = full.nodes.len() as u32;
-            let whole = shape.cpus().is_multiple_of(nodes)
-                && (shape.cpus() / nodes).is_multiple_of(shape.cpus_per(Level::Module));
+            let unit = if s.modules == 1 { Level::Core } else { Level::Module };
+            let whole =
+                shape.cpus().is_multiple_of(nodes) && (shape.cpus() / nodes).is_multiple_of(shape.cpus_per(unit));
             let rank = (levels_kept(full, &shape), shape.threads, shape.cores);
             if whole && best.is_none_or(|(levels, threads, cores, _)| rank > (levels, threads, cores)) {
                 best = Some((rank.0, rank.1, rank.2, shape));
@@ -114,11 +115,10 @@ fn losses(full: &Topology, small: &Topology) -> Vec<String> {
         }
     }
     let per_llc = |t: &Topology| t.llcs().first().map_or(0, CpuSet::len);
-    losses.push(format!(
-        "a last-level cache holds {} CPUs instead of {}, at its full size",
-        per_llc(small),
-        per_llc(full)
-    ));
+    let (before, after) = (per_llc(full), per_llc(small));
+    if before != after {
+        losses.push(format!("a last-level cache holds {after} CPUs instead of {before}, at its full size"));
+    }
     losses
 }
 
