@@ -1,6 +1,7 @@
 //! The command line: flags, help and dispatch. Each command is a thin file that calls the library and prints.
 
 mod bundle;
+mod capture;
 mod doctor;
 mod kernel;
 mod run;

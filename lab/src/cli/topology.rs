@@ -7,6 +7,7 @@ use crate::kernel::{self, KernelSpec, Wish};
 use crate::qemu::{self, Accel, Machine};
 use crate::topology::{self, Arch, Finding};
 use clap::{Args, Subcommand};
+use std::path::PathBuf;
 use topolab_wire::Clock;
 
 /// Topology commands. T is a built-in name, a file, or either with a scale: cwf-snc3@1/12.
@@ -18,6 +19,10 @@ pub(super) enum TopologyCommand {
     Show(One),
     /// Checks a declaration and says nothing when it is right.
     Check(One),
+    /// Draws a machine as nested boxes, in SVG.
+    Draw(DrawArgs),
+    /// Writes a declaration of this machine, or of one whose /sys was saved.
+    Capture(super::capture::CaptureArgs),
     /// Boots a machine and prints declared against observed; exit 1 when they differ.
     Verify(VerifyArgs),
     /// Prints QEMU's command line for a machine, ready to paste.
@@ -28,6 +33,15 @@ pub(super) enum TopologyCommand {
 pub(super) struct One {
     /// NAME, FILE, NAME@1/N.
     topology: String,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct DrawArgs {
+    /// NAME, FILE, NAME@1/N.
+    topology: String,
+    /// Where the picture goes [default: standard output].
+    #[arg(short, value_name = "F.svg")]
+    output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -61,6 +75,14 @@ pub(super) fn run(command: &TopologyCommand, context: &Context) -> Outcome<u8> {
         TopologyCommand::Check(one) => {
             topology::load(&one.topology)?;
         }
+        TopologyCommand::Draw(args) => {
+            let svg = topology::draw(&topology::load(&args.topology)?);
+            match &args.output {
+                Some(path) => crate::digest::write_whole(path, svg.as_bytes())?,
+                None => print!("{svg}"),
+            }
+        }
+        TopologyCommand::Capture(args) => return super::capture::run(args, context),
         TopologyCommand::Verify(args) => return verify(args, context),
         TopologyCommand::Argv(args) => println!("{}", argv(args)?),
     }

@@ -1,6 +1,6 @@
 //! Declared against observed, level by level (DESIGN §4).
 
-use super::model::{Arch, Level, Topology};
+use super::model::{Arch, Level, Topology, size_text};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use topolab_wire::{CacheKind, Cpu, CpuSet, Observation};
@@ -122,20 +122,13 @@ fn caches(topology: &Topology, seen: &Observation, rows: &mut Comparison) {
         let observed: Vec<_> = seen.cpus.iter().filter_map(found).collect();
         let shared = groups(observed.iter().map(|c| &c.shared));
         rows.add(format!("{name} sharing"), groups(&topology.units(cache.shared_by)), shared);
-        let sizes: BTreeSet<String> = observed.iter().map(|c| c.size_kib.map_or("?".into(), size)).collect();
+        let sizes: BTreeSet<String> = observed.iter().map(|c| c.size_kib.map_or("?".into(), size_text)).collect();
         rows.add_inexpressible(
             format!("{name} size"),
-            size(cache.size_kib),
+            size_text(cache.size_kib),
             sizes.into_iter().collect::<Vec<_>>().join(" "),
             "QEMU's CPU model fixes cache sizes",
         );
-    }
-}
-
-fn size(kib: u64) -> String {
-    match kib {
-        kib if kib >= 1 << 10 && kib % (1 << 10) == 0 => format!("{}M", kib >> 10),
-        kib => format!("{kib}K"),
     }
 }
 
@@ -172,7 +165,7 @@ fn domains(topology: &Topology, seen: &Observation, rows: &mut Comparison) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::{parse, scale};
     use super::*;
     use topolab_wire::{Cache, CpuModel, Domain, Node};
@@ -183,7 +176,7 @@ mod tests {
     }
 
     /// The observation of a guest that is the machine.
-    fn faithful(t: &Topology) -> Observation {
+    pub(crate) fn faithful(t: &Topology) -> Observation {
         let unit =
             |level: Level, cpu: u32| t.units(level).into_iter().find(|set| set.contains(cpu)).unwrap_or_default();
         let cpus = (0..t.shape.cpus()).map(|cpu| Cpu {
@@ -203,7 +196,7 @@ mod tests {
                     shared: unit(c.shared_by, cpu),
                 })
                 .collect(),
-            domains: vec![Domain { name: "NUMA".into(), span: CpuSet::range(0, 24), flags: vec![] }],
+            domains: vec![Domain { name: "NUMA".into(), span: CpuSet::range(0, t.shape.cpus()), flags: vec![] }],
             llc: unit(t.llc, cpu),
         });
         Observation {
@@ -211,9 +204,9 @@ mod tests {
             arch: "x86_64".into(),
             release: "7.2".into(),
             cmdline: String::new(),
-            model: CpuModel { family: "6".into(), model: "221".into(), ..CpuModel::default() },
-            possible: CpuSet::range(0, 24),
-            online: CpuSet::range(0, 24),
+            model: model(t),
+            possible: CpuSet::range(0, t.shape.cpus()),
+            online: CpuSet::range(0, t.shape.cpus()),
             isolated: CpuSet::default(),
             cpus: cpus.collect(),
             nodes: t
@@ -228,6 +221,17 @@ mod tests {
                     distances: distances.clone(),
                 })
                 .collect(),
+        }
+    }
+
+    fn model(t: &Topology) -> CpuModel {
+        let cpu = &t.cpu[&Arch::X86_64];
+        let text = |n: Option<u32>| n.map(|n| n.to_string()).unwrap_or_default();
+        CpuModel {
+            vendor: "GenuineIntel".into(),
+            family: text(cpu.family),
+            model: text(cpu.model),
+            name: String::new(),
         }
     }
 

@@ -1,16 +1,20 @@
 //! The declared machine: written as TOML ([`schema`]), checked rule by rule ([`check`]), resolved into a [`Topology`],
 //! scaled ([`scale`]), shown ([`show`]) and held against what a guest saw ([`compare`]). No I/O but in [`library`].
 
+mod capture;
 mod check;
 mod compare;
+mod draw;
 mod library;
 mod model;
 mod scale;
 mod schema;
 mod show;
 
+pub use capture::{CaptureError, capture};
 pub use check::{TopologyError, parse};
 pub use compare::{Comparison, Finding, Row, compare};
+pub use draw::draw;
 pub use library::{load, names};
 pub use model::{Arch, CacheDecl, CpuDecl, Level, NodeDecl, Shape, Topology};
 pub use scale::{ScaleError, scale};

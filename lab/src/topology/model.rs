@@ -117,6 +117,14 @@ pub struct CacheDecl {
     pub shared_by: Level,
 }
 
+/// A cache size as people write it: in MiB where it is whole ones.
+pub(super) fn size_text(kib: u64) -> String {
+    match kib {
+        kib if kib >= 1 << 10 && kib.is_multiple_of(1 << 10) => format!("{}M", kib >> 10),
+        kib => format!("{kib}K"),
+    }
+}
+
 /// One NUMA node.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct NodeDecl {

@@ -1,6 +1,6 @@
 //! A topology as text, for people.
 
-use super::model::{Arch, Level, Topology};
+use super::model::{Arch, Level, Topology, size_text};
 use std::fmt::Write;
 use topolab_wire::{CacheKind, CpuSet};
 
@@ -32,7 +32,12 @@ pub fn show(t: &Topology) -> String {
             CacheKind::Unified => "unified",
         };
         let units = t.units(cache.shared_by).len();
-        line(format!("  L{}      {kind}, {} KiB, one per {} ({units})", cache.level, cache.size_kib, cache.shared_by));
+        line(format!(
+            "  L{}      {kind}, {}, one per {} ({units})",
+            cache.level,
+            size_text(cache.size_kib),
+            cache.shared_by
+        ));
     }
     for (n, node) in t.nodes.iter().enumerate() {
         let distances: Vec<String> = t.distances[n].iter().map(u32::to_string).collect();
