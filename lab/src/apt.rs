@@ -133,6 +133,14 @@ impl Apt {
         Ok(versions)
     }
 
+    /// The names of packages that begin so.
+    pub fn names(&self, prefix: &str) -> Outcome<Vec<String>> {
+        let listed = self.run("apt-cache", &["pkgnames", prefix])?;
+        let mut names: Vec<String> = listed.lines().map(str::to_string).collect();
+        names.sort();
+        Ok(names)
+    }
+
     /// Downloads one package alone and returns its file.
     pub fn download(&self, package: &str, version: &str) -> Outcome<PathBuf> {
         let named =

@@ -242,11 +242,11 @@ pub fn probe(qemu: &Qemu, kernel: &Kernel, cache: &CacheDir) -> Outcome<Probe> {
         protocol: PROTOCOL,
         trial: "probe".into(),
         clock: Clock::Real,
-        busy_module: false,
+        modules: Vec::new(),
         root: RootFrom::None,
         work: Work::Observe,
     };
-    image::write_initramfs(&at("initrd"), &Contents { order: &order, busy_module: None, tree: None })?;
+    image::write_initramfs(&at("initrd"), &Contents { order: &order, modules: &[], tree: None })?;
     let mut machine = trials::machine(&topology::load("smoke")?, kernel, Accel::Kvm, Clock::Real, 1, &[]);
     machine.console = at("console");
     machine.qmp = at("qmp");
@@ -275,8 +275,18 @@ fn host(qemu: &Qemu, accel_reason: String) -> Host {
         machine: format!("{} × {}, Linux {}", cpus, model.unwrap_or_else(|| "unknown CPU".into()), release.trim()),
         qemu: qemu.version.clone(),
         topolab: env!("CARGO_PKG_VERSION").into(),
+        agent: image::agent_digest(),
         accel_reason,
     }
+}
+
+/// What a look at a machine shows.
+#[derive(Debug)]
+pub struct Look {
+    /// The kernel's view of it.
+    pub observation: topolab_wire::Observation,
+    /// What the kernel complained of, with how often.
+    pub complaints: Vec<(String, usize)>,
 }
 
 /// Boots a machine to look at it, and nothing else.
@@ -286,7 +296,7 @@ pub fn observe(
     cache: &CacheDir,
     progress: Progress,
     cancel: &Cancel,
-) -> Outcome<topolab_wire::Observation> {
+) -> Outcome<Look> {
     let qemu = qemu::find(Arch::X86_64)?;
     qemu.require_smp_cache()?;
     trials::guests_that_fit(topology)?;
@@ -297,7 +307,7 @@ pub fn observe(
         protocol: PROTOCOL,
         trial: "verify".into(),
         clock: Clock::Real,
-        busy_module: false,
+        modules: image::module_places(&kernel.modules),
         root: RootFrom::None,
         work: Work::Observe,
     };
@@ -305,11 +315,14 @@ pub fn observe(
         qemu: &qemu,
         machine: trials::machine(topology, kernel, accel, Clock::Real, 1, &[]),
         order: &order,
-        busy_module: None,
+        modules: &kernel.modules,
         tree: None,
         inputs: None,
         folder: Path::new(folder.path()),
         deadlines: trials::patience(topology, accel),
     };
-    Ok(crate::guest::live(birth, cancel)?.observation)
+    let lived = crate::guest::live(birth, cancel)?;
+    let console = std::fs::read(&lived.console).trying(lived.console.display())?;
+    let complaints = crate::splat::complaints(&String::from_utf8_lossy(&console));
+    Ok(Look { observation: lived.observation, complaints })
 }

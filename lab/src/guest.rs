@@ -33,8 +33,8 @@ pub struct Birth<'a> {
     pub machine: Machine,
     /// The order.
     pub order: &'a Order,
-    /// The busy module.
-    pub busy_module: Option<&'a Path>,
+    /// Kernel modules, in the order's order.
+    pub modules: &'a [PathBuf],
     /// A program tree for the initramfs.
     pub tree: Option<&'a Path>,
     /// A program tree to share read-only under this tag.
@@ -54,6 +54,8 @@ pub struct Lived {
     pub observation: Observation,
     /// The records' folder.
     pub results: PathBuf,
+    /// The console file.
+    pub console: PathBuf,
 }
 
 /// Runs a guest from birth to end.
@@ -72,7 +74,7 @@ pub fn live(birth: Birth<'_>, cancel: &Cancel) -> Outcome<Lived> {
         served.push(share::serve(tree, Access::ReadOnly, tag, &at("inputs"))?);
         machine.shares.push(Share { tag: tag.into(), socket: at("inputs") });
     }
-    let contents = Contents { order: birth.order, busy_module: birth.busy_module, tree: birth.tree };
+    let contents = Contents { order: birth.order, modules: birth.modules, tree: birth.tree };
     write_initramfs(&machine.initrd, &contents)?;
     let words = qemu::argv(&machine);
     let paste = qemu::paste(&birth.qemu.path.display().to_string(), &words);
@@ -90,7 +92,7 @@ pub fn live(birth: Birth<'_>, cancel: &Cancel) -> Outcome<Lived> {
         return Err(fault);
     }
     shares.into_iter().collect::<Outcome<()>>()?;
-    collect(&results, birth.order)
+    collect(&results, birth.order, console.path)
 }
 
 /// A short-pathed folder for sockets, removed at the end.
@@ -207,7 +209,7 @@ fn judge(ending: &Ending, console: &Console, deadlines: Deadlines) -> Option<Fau
         (Ending::Ended(End::Died(how)), _) => Some(Fault::lab(format!("QEMU died under the guest: {how}"))),
         (_, Some((Stage::Work, why))) => stage(FaultKind::Bundle, format!("the bundle could not run: {why}")),
         (_, Some((Stage::Module, why))) => {
-            stage(FaultKind::Kernel, format!("this kernel does not take the busy module: {why}"))
+            stage(FaultKind::Kernel, format!("this kernel does not take a module: {why}"))
         }
         (_, Some((Stage::Setup | Stage::Observe | Stage::Results, why))) => {
             stage(FaultKind::Lab, format!("the guest's agent failed: {why}"))
@@ -234,7 +236,7 @@ fn judge(ending: &Ending, console: &Console, deadlines: Deadlines) -> Option<Fau
 }
 
 /// Reads the records and holds them against the done-record.
-fn collect(results: &Path, order: &Order) -> Outcome<Lived> {
+fn collect(results: &Path, order: &Order, console: PathBuf) -> Outcome<Lived> {
     let absent = |what: String| Fault::lab(format!("{what}: the trial does not count"));
     let path = results.join(DONE_FILE);
     let text = std::fs::read(&path).map_err(|e| absent(format!("no done-record ({}: {e})", path.display())))?;
@@ -251,7 +253,7 @@ fn collect(results: &Path, order: &Order) -> Outcome<Lived> {
     let path = results.join(OBSERVATION_FILE);
     let text = std::fs::read(&path).map_err(|e| absent(format!("{}: {e}", path.display())))?;
     let observation = serde_json::from_slice(&text).map_err(|e| absent(format!("{}: {e}", path.display())))?;
-    Ok(Lived { done, observation, results: results.to_path_buf() })
+    Ok(Lived { done, observation, results: results.to_path_buf(), console })
 }
 
 #[cfg(test)]

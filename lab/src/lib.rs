@@ -20,6 +20,7 @@ pub mod qemu;
 pub mod report;
 pub mod results;
 pub mod share;
+pub mod splat;
 pub mod stats;
 pub mod sys;
 pub mod topology;

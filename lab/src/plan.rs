@@ -57,6 +57,8 @@ pub struct Host {
     pub qemu: String,
     /// topolab's version.
     pub topolab: String,
+    /// SHA-256 of the guest agent: under the virtual clock another build of it is another input.
+    pub agent: String,
     /// Why KVM is used or not.
     pub accel_reason: String,
 }
@@ -213,7 +215,13 @@ pub(crate) mod tests {
             seed: 7,
             append: Vec::new(),
             margin: 0.01,
-            host: Host { machine: "m".into(), qemu: "10".into(), topolab: "0".into(), accel_reason: "r".into() },
+            host: Host {
+                machine: "m".into(),
+                qemu: "10".into(),
+                topolab: "0".into(),
+                agent: "a".repeat(64),
+                accel_reason: "r".into(),
+            },
         }
     }
 

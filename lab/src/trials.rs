@@ -3,7 +3,7 @@
 use crate::cancel::Cancel;
 use crate::fault::{Fault, FaultKind, Outcome, Trying};
 use crate::guest::{self, Birth, Deadlines, Lived};
-use crate::image::{Bundle, Image, Runs};
+use crate::image::{Bundle, Image, Runs, module_places};
 use crate::kernel::Kernel;
 use crate::paths::available_memory;
 use crate::plan::{Plan, Trial};
@@ -181,30 +181,32 @@ impl Bench<'_> {
             (Some(_), Clock::Real) => RootFrom::Share(INPUTS_TAG.into()),
             (Some(_), Clock::Virtual) => RootFrom::Initramfs,
         };
+        let mut modules = kernel.modules.clone();
+        match (modelled, &kernel.busy_module) {
+            (false, _) => {}
+            (true, Some(module)) => modules.push(module.clone()),
+            (true, None) => {
+                let what = &planned.bundle.name;
+                return Err(Fault::input(format!(
+                    "{} has no busy module, which the modelled bundle {what} needs",
+                    kernel.name
+                ))
+                .help("let topolab build the kernel: -k debian:7.2"));
+            }
+        }
         let order = Order {
             protocol: PROTOCOL,
             trial: plan.trial_name(trial),
             clock: plan.clock,
-            busy_module: modelled,
+            modules: module_places(&modules),
             root: root.clone(),
             work: self.work(trial),
-        };
-        let busy_module = match (modelled, &kernel.busy_module) {
-            (false, _) => None,
-            (true, Some(module)) => Some(module.as_path()),
-            (true, None) => {
-                return Err(Fault::input(format!(
-                    "{} has no busy module, which the modelled bundle {} needs",
-                    kernel.name, planned.bundle.name
-                ))
-                .help("let topolab build the kernel: -k debian:7.2"));
-            }
         };
         let birth = Birth {
             qemu: self.qemu,
             machine: machine(topology, kernel, plan.accel, plan.clock, trial.seed, &plan.append),
             order: &order,
-            busy_module,
+            modules: &modules,
             tree: tree.filter(|_| root == RootFrom::Initramfs),
             inputs: tree.filter(|_| matches!(root, RootFrom::Share(_))).map(|tree| (INPUTS_TAG, tree)),
             folder,

@@ -32,7 +32,7 @@ fn code(text: &str) -> &str {
 fn floors() -> BTreeMap<&'static str, u32> {
     let floors: [&[&str]; 8] = [
         &["fault", "sys"],
-        &["cancel", "digest", "paths", "progress", "topology", "stats"],
+        &["cancel", "digest", "paths", "progress", "topology", "stats", "splat"],
         &["apt", "qemu", "share"],
         &["image", "kernel", "guest"],
         &["plan"],
@@ -85,6 +85,9 @@ fn pure_modules_do_no_io() {
         "plan.rs",
         "stats/mod.rs",
         "verdict.rs",
+        "splat.rs",
+        "topology/capture.rs",
+        "topology/draw.rs",
         "report/summary.rs",
         "report/table.rs",
         "report/json.rs",

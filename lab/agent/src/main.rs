@@ -35,8 +35,8 @@ fn life() -> Result<(), Failure> {
     at(Stage::Setup, "mount", init::mount_kernel_filesystems())?;
     kmsg::say(&Marker::Hello(PROTOCOL));
     let order = read_order()?;
-    if order.busy_module {
-        at(Stage::Module, "busy module", init::load_module("/topolab/busy.ko"))?;
+    for module in &order.modules {
+        at(Stage::Module, "module", init::load_module(module))?;
     }
     let observation = at(Stage::Observe, "observe", observe::observe(std::path::Path::new("/")))?;
     kmsg::say(&Marker::Observed);

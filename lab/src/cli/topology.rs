@@ -23,7 +23,7 @@ pub(super) enum TopologyCommand {
     Draw(DrawArgs),
     /// Writes a declaration of this machine, or of one whose /sys was saved.
     Capture(super::capture::CaptureArgs),
-    /// Boots a machine and prints declared against observed; exit 1 when they differ.
+    /// Boots a machine and prints declared against observed; exit 1 when they differ or the kernel complains.
     Verify(VerifyArgs),
     /// Prints QEMU's command line for a machine, ready to paste.
     Argv(ArgvArgs),
@@ -113,12 +113,14 @@ fn verify(args: &VerifyArgs, context: &Context) -> Outcome<u8> {
         fragments: Vec::new(),
     };
     let kernel = kernel::provide(&wish, &cache, context.progress, &context.cancel)?;
-    let seen = bench::observe(&topology, &kernel, &cache, context.progress, &context.cancel)?;
-    let comparison = topology::compare(&topology, Arch::X86_64, &seen);
+    let bench::Look { observation, complaints } =
+        bench::observe(&topology, &kernel, &cache, context.progress, &context.cancel)?;
+    let comparison = topology::compare(&topology, Arch::X86_64, &observation);
+    let good = comparison.matches() && complaints.is_empty();
     match context.format {
         Format::Json => context.print_json(&serde_json::json!({
             "schema": "topolab/1", "command": "topology verify", "topology": topology.name, "kernel": kernel.name,
-            "matches": comparison.matches(), "rows": comparison.rows, "observation": seen,
+            "matches": comparison.matches(), "rows": comparison.rows, "complaints": complaints, "observation": observation,
         }))?,
         Format::Text | Format::Markdown => {
             println!("{} with {}: declared / observed", topology.name, kernel.name);
@@ -133,9 +135,12 @@ fn verify(args: &VerifyArgs, context: &Context) -> Outcome<u8> {
                     false => println!("{mark} {:18} {} / {}{why}", row.what, row.declared, row.observed),
                 }
             }
+            for (title, count) in &complaints {
+                println!("! {:18} {title} (×{count})", "kernel complains");
+            }
         }
     }
-    Ok(u8::from(!comparison.matches()))
+    Ok(u8::from(!good))
 }
 
 fn argv(args: &ArgvArgs) -> Outcome<String> {

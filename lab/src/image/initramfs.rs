@@ -5,20 +5,34 @@ use crate::fault::{Fault, Outcome, Trying};
 use cpio::newc::{Builder, trailer};
 use std::io::{BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use topolab_wire::{ORDER_PATH, Order};
 
 /// The agent, built and embedded by build.rs.
 const AGENT: &[u8] = include_bytes!(env!("TOPOLAB_AGENT"));
 
+/// SHA-256 of the agent.
+pub fn agent_digest() -> String {
+    crate::digest::hex(&[AGENT])
+}
+
 /// What goes in.
 pub struct Contents<'a> {
     /// The order.
     pub order: &'a Order,
-    /// The busy module, where the order asks for it.
-    pub busy_module: Option<&'a Path>,
+    /// Kernel modules, for the places where the order names them, in its order.
+    pub modules: &'a [PathBuf],
     /// A program tree to appear under /image.
     pub tree: Option<&'a Path>,
+}
+
+/// Where the initramfs carries these modules, in their order.
+pub fn module_places(modules: &[PathBuf]) -> Vec<String> {
+    let place = |(n, path): (usize, &PathBuf)| {
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        format!("/topolab/{n:02}-{name}")
+    };
+    modules.iter().enumerate().map(place).collect()
 }
 
 /// Writes the archive. The same contents give the same bytes: entries are sorted, and owners, times and inode numbers are
@@ -32,9 +46,9 @@ pub fn write(to: &Path, contents: &Contents<'_>) -> Outcome<()> {
     archive.file("init", 0o755, AGENT).trying(to.display())?;
     let order = serde_json::to_vec(contents.order).trying("the order as JSON")?;
     archive.file(ORDER_PATH.trim_start_matches('/'), 0o644, &order).trying(to.display())?;
-    if let Some(module) = contents.busy_module {
+    for (name, module) in contents.order.modules.iter().zip(contents.modules) {
         let bytes = std::fs::read(module).trying(module.display())?;
-        archive.file("topolab/busy.ko", 0o644, &bytes).trying(to.display())?;
+        archive.file(name.trim_start_matches('/'), 0o644, &bytes).trying(to.display())?;
     }
     if let Some(tree) = contents.tree {
         archive.tree(tree, "image")?;
@@ -102,13 +116,13 @@ mod tests {
             protocol: PROTOCOL,
             trial: "0123456789abcdef".into(),
             clock: Clock::Virtual,
-            busy_module: false,
+            modules: Vec::new(),
             root: RootFrom::Initramfs,
             work: Work::Observe,
         };
         let make = |name: &str| {
             let path = folder.path().join(name);
-            write(&path, &Contents { order: &order, busy_module: None, tree: Some(&tree) }).expect("an archive");
+            write(&path, &Contents { order: &order, modules: &[], tree: Some(&tree) }).expect("an archive");
             std::fs::read(path).expect("bytes")
         };
         let one = make("one");

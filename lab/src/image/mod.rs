@@ -6,5 +6,5 @@ mod initramfs;
 mod programs;
 
 pub use bundle::{Better, Bundle, MetricDecl, Param, Runs, bundle_names, load_bundle};
-pub use initramfs::{Contents, write as write_initramfs};
+pub use initramfs::{Contents, agent_digest, module_places, write as write_initramfs};
 pub use programs::{Image, provide as provide_image};

@@ -10,7 +10,7 @@ use nix::fcntl::{Flock, FlockArg};
 use std::path::PathBuf;
 
 /// Suites beyond the machine's own that carry newer kernels. Only a private apt sees them.
-const SUITES: &[&str] = &["trixie-backports", "sid"];
+pub(super) const SUITES: &[&str] = &["trixie-backports", "sid"];
 /// Package, tarball, tree (1.7 GiB) and room for one build.
 const DISK: u64 = 4 << 30;
 

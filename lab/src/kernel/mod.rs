@@ -6,6 +6,7 @@ mod build;
 mod compiler;
 mod config;
 mod debian;
+mod debian_image;
 mod patch;
 mod spec;
 mod store;
@@ -43,6 +44,10 @@ pub struct Wish {
 pub fn provide(wish: &Wish, cache: &CacheDir, progress: Progress, cancel: &Cancel) -> Outcome<Kernel> {
     match &wish.spec {
         KernelSpec::Image(path) => image(path, wish),
+        KernelSpec::DebianImage(version) => {
+            refuse_series(wish, &format!("debian-image:{version}"))?;
+            debian_image::provide(version, cache, progress)
+        }
         KernelSpec::Debian(version) => {
             let source = debian::provide(version, cache, progress)?;
             let fragments = config::fragments(wish.arch, wish.many_cpus, &wish.fragments)?;
@@ -51,24 +56,22 @@ pub fn provide(wish: &Wish, cache: &CacheDir, progress: Progress, cancel: &Cance
     }
 }
 
+/// A kernel that is built already takes no patch.
+fn refuse_series(wish: &Wish, what: &str) -> Outcome<()> {
+    match wish.series.first() {
+        None => Ok(()),
+        Some(series) => {
+            Err(Fault::input(format!("{what} is built already: the patch {} cannot be put on it", series.name))
+                .help("give a source, for example debian:7.2"))
+        }
+    }
+}
+
 /// A ready image is taken as it is.
 fn image(path: &Path, wish: &Wish) -> Outcome<Kernel> {
-    if let Some(series) = wish.series.first() {
-        return Err(Fault::input(format!(
-            "image:{} is built already: the patch {} cannot be put on it",
-            path.display(),
-            series.name
-        ))
-        .help("give a source, for example debian:7.2"));
-    }
-    let bytes = std::fs::read(path).map_err(|e| Fault::input(format!("image:{}: {e}", path.display())))?;
-    let key = digest::hex(&[&bytes]);
+    refuse_series(wish, &format!("image:{}", path.display()))?;
+    let key = digest::hex_of_file(path).map_err(|fault| Fault::input(format!("image:{}", fault.message)))?;
     let path = std::fs::canonicalize(path).trying(path.display())?;
-    Ok(Kernel {
-        key: key.clone(),
-        name: format!("image {}", &key[..12]),
-        release: None,
-        image: path,
-        busy_module: None,
-    })
+    let name = format!("image {}", &key[..12]);
+    Ok(Kernel { key, name, release: None, image: path, busy_module: None, modules: Vec::new() })
 }

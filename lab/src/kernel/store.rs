@@ -17,6 +17,8 @@ pub struct Kernel {
     pub image: PathBuf,
     /// The busy module made for it.
     pub busy_module: Option<PathBuf>,
+    /// Modules that it needs before anything else, in their order; none for kernels that the lab builds.
+    pub modules: Vec<PathBuf>,
 }
 
 /// What is remembered beside an image.
@@ -62,6 +64,7 @@ fn read(entry: &Path, key: &str) -> Outcome<Option<Kernel>> {
         release: Some(meta.release),
         image: entry.join("bzImage"),
         busy_module: Some(entry.join("topolab_busy.ko")),
+        modules: Vec::new(),
     }))
 }
 

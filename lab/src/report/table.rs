@@ -57,7 +57,12 @@ fn head(out: &mut String, plan: &Plan, section: &Section) {
         Clock::Real => "real",
         Clock::Virtual => "virtual",
     };
-    line("label", format!("{} (clock {clock}; QEMU {})", section.label.word(), plan.host.qemu));
+    // Debian's package revision says nothing more to a reader; the plan keeps it.
+    let version = plan.host.qemu.split(' ').next().unwrap_or_default();
+    line(
+        "label",
+        format!("{} (clock {clock}; QEMU {}; agent {})", section.label.word(), version, &plan.host.agent[..12]),
+    );
     line("host", plan.host.machine.clone());
     let boots = match plan.kernels.len() {
         1 => section.boots.0.to_string(),

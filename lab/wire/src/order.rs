@@ -46,8 +46,8 @@ pub struct Order {
     pub trial: String,
     /// The clock the guest runs on.
     pub clock: Clock,
-    /// Whether /topolab/busy.ko is there and must be loaded.
-    pub busy_module: bool,
+    /// Kernel modules to load first, as paths in the initramfs, in this order.
+    pub modules: Vec<String>,
     /// Where the programs come from.
     pub root: RootFrom,
     /// What to do after observing.
