@@ -113,3 +113,62 @@ fn capturing_a_verified_guest_gives_back_its_declaration() {
         assert!(!text.contains("inferred"), "{text}");
     }
 }
+
+/// Verifies a machine with a prebuilt kernel and returns (rows that differ, complaints with their counts).
+fn replay(topology: &str, kernel: &str) -> (Vec<String>, Vec<(String, u64)>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ran = output(folder.path(), &["topology", "verify", topology, "-k", kernel, "--format=json"]);
+    let (_, said) = code_and_words(&ran);
+    let json: serde_json::Value =
+        serde_json::from_slice(&ran.stdout).unwrap_or_else(|e| panic!("{kernel}: {e}\n{said}"));
+    let rows = json["rows"].as_array().expect("rows").iter().filter(|row| row["finding"] == "differs");
+    let complaints = serde_json::from_value(json["complaints"].clone()).expect("complaints");
+    (rows.map(|row| row["what"].as_str().expect("a name").to_string()).collect(), complaints)
+}
+
+/// The SNC-3 distance bug (kernel commit 4d6dd05d07d0), on Debian's own kernels: what each version makes of Granite Rapids'
+/// asymmetric distances.
+#[test]
+fn a_real_kernel_bug_replays_on_the_kernels_that_have_it() {
+    if std::env::var_os("TOPOLAB_REPLAY").is_none() {
+        println!("skipped: TOPOLAB_REPLAY=1 fetches seven prebuilt kernels");
+        return;
+    }
+    let gnr = "gnr-2s-snc3@1/20";
+    let errs = vec![("ERROR: groups don't span domain->span".to_string(), 8)];
+    for version in ["6.12", "6.17", "6.18"] {
+        assert_eq!(replay(gnr, &format!("debian-image:{version}")), (vec![], errs.clone()), "{version}");
+    }
+    // 6.16 gives up on scheduling domains altogether.
+    let (differs, complaints) = replay(gnr, "debian-image:6.16");
+    assert_eq!(differs, ["scheduler's LLC", "SMT domains", "NUMA domains"]);
+    assert!(complaints.len() == 1 && complaints[0].0.contains("build_sched_domains"), "{complaints:?}");
+    for version in ["6.19", "7.0", "7.1", "7.2"] {
+        assert_eq!(replay(gnr, &format!("debian-image:{version}")), (vec![], vec![]), "{version}");
+    }
+
+    // Controls: symmetric distances are clean on the kernel without domains, and the fix, which looks at the CPU model, does
+    // not help another one.
+    let folder = tempfile::tempdir().expect("a folder");
+    let text = include_str!("../../../topologies/gnr-2s-snc3.toml");
+    let write = |name: &str, text: String| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("a file");
+        format!("{}@1/20", path.display())
+    };
+    let symmetric = [
+        "[10, 15, 17, 21, 26, 26]",
+        "[15, 10, 15, 26, 23, 26]",
+        "[17, 15, 10, 26, 26, 21]",
+        "[21, 26, 26, 10, 15, 17]",
+        "[26, 23, 26, 15, 10, 15]",
+        "[26, 26, 21, 17, 15, 10]",
+    ];
+    let (head, rest) = text.split_once("distances = [").expect("distances");
+    let tail = rest.split_once("\n]").expect("the end of the distances").1;
+    let symmetric = write("symmetric.toml", format!("{head}distances = [\n{},\n]{tail}", symmetric.join(",\n")));
+    assert_eq!(replay(&symmetric, "debian-image:6.16"), (vec![], vec![]));
+    let other =
+        write("other.toml", text.replace("GraniteRapids", "SapphireRapids").replace("model = 173", "model = 143"));
+    assert_eq!(replay(&other, "debian-image:7.2"), (vec![], errs));
+}
