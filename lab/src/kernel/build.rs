@@ -1,6 +1,7 @@
 //! Builds a kernel out of tree, and the busy module against it.
 //!
-//! One build folder per source and architecture is kept, so that a patched kernel compiles only what its base has not.
+//! One build folder per source and configuration is kept, so that a patched kernel compiles only what its base has not, and
+//! a kernel with other symbols does not undo that.
 //! A build that was killed leaves a marker; the next one removes every object newer than it, since a compiler killed in
 //! the middle leaves a torn object with a fresh time stamp.
 
@@ -64,7 +65,7 @@ pub(super) fn provide(
     let logs = cache.folder("logs")?;
     let build = Build {
         tree,
-        out: source.folder.join(format!("build-{}", wish.arch)),
+        out: source.folder.join(format!("build-{}-{}", wish.arch, &config::digest(fragments)[..12])),
         log: logs.join(format!("{key}.log")),
         cancel,
     };

@@ -39,6 +39,11 @@ pub(super) fn fragments(arch: Arch, many_cpus: bool, own: &[PathBuf]) -> Outcome
     Ok(all)
 }
 
+/// What names a configuration: the fragments' texts, in order.
+pub(super) fn digest(fragments: &[Fragment]) -> String {
+    crate::digest::hex(&fragments.iter().map(|fragment| fragment.text.as_bytes()).collect::<Vec<_>>())
+}
+
 /// What a symbol shall be, and which fragment says so.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Wish {
