@@ -3,7 +3,6 @@
 
 use crate::cancel::Cancel;
 use crate::fault::{Fault, Outcome, Trying};
-use crate::guest::Deadlines;
 use crate::image::{self, Contents, Image, Runs};
 use crate::kernel::{self, Kernel, KernelSpec, Series, Wish};
 use crate::paths::CacheDir;
@@ -80,11 +79,25 @@ pub struct Finished {
     pub store: Store,
 }
 
+/// What every long step needs: where things are kept, whom to tell, and when to stop.
+#[derive(Debug, Clone, Copy)]
+pub struct Lab<'a> {
+    /// The cache.
+    pub cache: &'a CacheDir,
+    /// Progress.
+    pub progress: Progress,
+    /// Ctrl-C.
+    pub cancel: &'a Cancel,
+}
+
 /// Does what is wished.
-pub fn run(wish: &RunWish, cache: &CacheDir, progress: Progress, cancel: &Cancel) -> Outcome<Finished> {
+pub fn run(wish: &RunWish, lab: Lab<'_>) -> Outcome<Finished> {
+    let Lab { cache, progress, cancel } = lab;
     // Everything that is the user's to mend is said before anything long begins.
     let topologies = wish.topologies.iter().map(|t| topology::load(t)).collect::<Outcome<Vec<_>>>()?;
     let bundles = bundles(wish)?;
+    refuse_twins("topology", topologies.iter().map(|t| t.name.as_str()))?;
+    refuse_twins("bundle", bundles.iter().map(|b| b.bundle.name.as_str()))?;
     let spec = KernelSpec::parse(&wish.kernel)?;
     let series = wish.patches.iter().map(|path| Series::read(path)).collect::<Outcome<Vec<_>>>()?;
     if wish.clock == Clock::Virtual && wish.accel == AccelWish::Kvm {
@@ -97,7 +110,7 @@ pub fn run(wish: &RunWish, cache: &CacheDir, progress: Progress, cancel: &Cancel
     for topology in &topologies {
         trials::guests_that_fit(topology)?;
     }
-    let kernels = kernels(wish, &spec, &series, &topologies, cache, progress, cancel)?;
+    let kernels = kernels(wish, &spec, &series, &topologies, &bundles, lab)?;
     let images = bundles.iter().map(|b| image_of(b, cache, progress)).collect::<Outcome<Vec<_>>>()?;
     cancel.check()?;
     let (accel, accel_reason) = choose_accel(wish, &qemu, &kernels[0].1, cache, progress)?;
@@ -114,6 +127,7 @@ pub fn run(wish: &RunWish, cache: &CacheDir, progress: Progress, cancel: &Cancel
             })
             .collect(),
         bundles,
+        images: images.iter().flatten().cloned().collect(),
         clock: wish.clock,
         accel,
         boots: wish.boots.unwrap_or(match wish.clock {
@@ -128,20 +142,13 @@ pub fn run(wish: &RunWish, cache: &CacheDir, progress: Progress, cancel: &Cancel
     };
     let kernels: Vec<Kernel> = kernels.into_iter().map(|(_, kernel)| kernel).collect();
     let store = Store::begin(&wish.results, &plan)?;
-    let deadlines = match wish.deadlines {
-        (None, None) => None,
-        (boot, total) => {
-            let usual = trials::patience(&plan.topologies[0], accel);
-            Some(Deadlines { boot_s: boot.unwrap_or(usual.boot_s), total_s: total.unwrap_or(usual.total_s) })
-        }
-    };
     let bench = Bench {
         plan: &plan,
         qemu: &qemu,
         kernels: &kernels,
         images: &images,
         store: &store,
-        deadlines,
+        deadlines: wish.deadlines,
         allow_mismatch: wish.allow_mismatch,
         progress,
         cancel,
@@ -169,6 +176,16 @@ fn bundles(wish: &RunWish) -> Outcome<Vec<PlannedBundle>> {
     Ok(all)
 }
 
+/// Records and tables go by name, so a name may come once.
+fn refuse_twins<'a>(what: &str, names: impl Iterator<Item = &'a str>) -> Outcome<()> {
+    let mut seen = std::collections::BTreeSet::new();
+    let twin = names.into_iter().find(|name| !seen.insert(*name));
+    match twin {
+        None => Ok(()),
+        Some(name) => Err(Fault::input(format!("the {what} `{name}` is given twice")).help("rename one of the files")),
+    }
+}
+
 fn clock_word(clock: Clock) -> &'static str {
     match clock {
         Clock::Real => "real",
@@ -181,9 +198,8 @@ fn kernels(
     spec: &KernelSpec,
     series: &[Series],
     topologies: &[Topology],
-    cache: &CacheDir,
-    progress: Progress,
-    cancel: &Cancel,
+    bundles: &[PlannedBundle],
+    lab: Lab<'_>,
 ) -> Outcome<Vec<(Role, Kernel)>> {
     let make = |series: &[Series]| {
         let wish = Wish {
@@ -191,9 +207,10 @@ fn kernels(
             series: series.to_vec(),
             arch: Arch::X86_64,
             many_cpus: topologies.iter().any(|t| t.shape.cpus() > 255),
+            bundles: bundles.iter().map(|b| (b.bundle.name.clone(), b.bundle.kernel.clone())).collect(),
             fragments: wish.fragments.clone(),
         };
-        kernel::provide(&wish, cache, progress, cancel)
+        kernel::provide(&wish, lab.cache, lab.progress, lab.cancel)
     };
     match wish.against_base {
         false => Ok(vec![(Role::Base, make(series)?)]),
@@ -290,13 +307,8 @@ pub struct Look {
 }
 
 /// Boots a machine to look at it, and nothing else.
-pub fn observe(
-    topology: &Topology,
-    kernel: &Kernel,
-    cache: &CacheDir,
-    progress: Progress,
-    cancel: &Cancel,
-) -> Outcome<Look> {
+pub fn observe(topology: &Topology, kernel: &Kernel, lab: Lab<'_>) -> Outcome<Look> {
+    let Lab { cache, progress, cancel } = lab;
     let qemu = qemu::find(Arch::X86_64)?;
     qemu.require_smp_cache()?;
     trials::guests_that_fit(topology)?;

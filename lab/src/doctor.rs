@@ -5,7 +5,6 @@ use crate::cancel::Cancel;
 use crate::fault::{Fault, Outcome, Trying};
 use crate::kernel;
 use crate::paths::{CacheDir, available_memory, free_bytes};
-use crate::progress::Progress;
 use crate::qemu;
 use crate::topology::Arch;
 use duct::cmd;
@@ -144,31 +143,32 @@ fn kvm(cache: &CacheDir) -> Outcome<Check> {
 }
 
 fn space(what: &str, found: u64, needed: u64, where_: &str) -> Check {
-    let state = if found >= needed { State::Good } else { State::Bad };
-    let mend = (state == State::Bad).then(|| format!("{needed} MiB are needed: {where_}"));
+    // What a step really needs is checked before it begins; a warm cache needs little.
+    let state = if found >= needed { State::Good } else { State::Limited };
+    let mend = (state == State::Limited).then(|| format!("{needed} MiB are comfortable: {where_}"));
     check(what, state, format!("{found} MiB free"), mend)
 }
 
 /// Installs what is missing, as root or through sudo, and says each command before it runs.
-pub fn fix(progress: Progress, cancel: &Cancel) -> Outcome<()> {
+pub fn fix(cancel: &Cancel) -> Outcome<()> {
     let missing: Vec<&str> = PACKAGES.iter().copied().filter(|package| !installed(package)).collect();
     if !missing.is_empty() {
-        as_root(&["apt-get", "update", "-q"], progress)?;
+        as_root(&["apt-get", "update", "-q"])?;
         let words: Vec<&str> =
             ["apt-get", "install", "-q", "-y", "--no-install-recommends"].into_iter().chain(missing).collect();
-        as_root(&words, progress)?;
+        as_root(&words)?;
     }
     cancel.check()?;
     let usable = qemu::find(Arch::X86_64).is_ok_and(|qemu| qemu.smp_cache.is_ok());
     match usable {
         true => Ok(()),
-        false => install_qemu(progress),
+        false => install_qemu(),
     }
 }
 
 /// Installs QEMU from the release's backports, through a list of its own: the system's sources stay as they are, and no
 /// other release is seen, so that nothing else is upgraded.
-fn install_qemu(progress: Progress) -> Outcome<()> {
+fn install_qemu() -> Outcome<()> {
     let folder = tempfile::Builder::new().prefix("topolab-apt-").tempdir().trying("a temporary folder")?;
     // apt's own user must be able to enter it.
     use std::os::unix::fs::PermissionsExt;
@@ -191,12 +191,12 @@ fn install_qemu(progress: Progress) -> Outcome<()> {
     let run = |words: &[&str]| {
         let all: Vec<&str> =
             ["apt-get"].into_iter().chain(options.iter().map(String::as_str)).chain(words.iter().copied()).collect();
-        as_root(&all, progress)
+        as_root(&all)
     };
     let outcome = run(&["update", "-q"])
         .and_then(|()| run(&["install", "-q", "-y", "--no-install-recommends", "-t", &backports, QEMU_PACKAGE]));
     // The lists belong to root, so root removes them.
-    let removed = as_root(&["rm", "-rf", &folder.path().display().to_string()], Progress::Quiet);
+    let removed = as_root(&["rm", "-rf", &folder.path().display().to_string()]);
     outcome.and(removed)
 }
 
@@ -205,17 +205,14 @@ fn installed(package: &str) -> bool {
     status.is_ok_and(|status| status == "install ok installed")
 }
 
-fn as_root(words: &[&str], progress: Progress) -> Outcome<()> {
+fn as_root(words: &[&str]) -> Outcome<()> {
     let root = nix::unistd::geteuid().is_root();
-    let all: Vec<&str> =
-        if root { words.to_vec() } else { ["sudo"].into_iter().chain(words.iter().copied()).collect() };
-    progress.say(format!("running: {}", all.join(" ")));
-    let output = cmd(all[0], &all[1..])
-        .env("DEBIAN_FRONTEND", "noninteractive")
-        .stdout_to_stderr()
-        .unchecked()
-        .run()
-        .trying(all[0])?;
+    // sudo drops the environment, so what debconf must know goes behind it.
+    let before: &[&str] = if root { &["env"] } else { &["sudo", "env"] };
+    let all: Vec<&str> = [before, &["DEBIAN_FRONTEND=noninteractive"], words].concat();
+    // Said whatever else is quiet: nobody's root does anything unsaid.
+    eprintln!("running: {}", all.join(" "));
+    let output = cmd(all[0], &all[1..]).stdout_to_stderr().unchecked().run().trying(all[0])?;
     match output.status.success() {
         true => Ok(()),
         false => Err(Fault::lab(format!("`{}` failed ({})", all.join(" "), output.status))),

@@ -1,6 +1,7 @@
 //! Where things live: the cache and the results.
 
 use crate::fault::{Fault, Outcome, Trying};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// The cache's root, and what it promises: everything in it can be made again.
@@ -26,6 +27,32 @@ impl CacheDir {
     pub fn folder(&self, name: &str) -> Outcome<PathBuf> {
         let path = self.0.join(name);
         std::fs::create_dir_all(&path).trying(format!("cache {}", path.display()))?;
+        Ok(path)
+    }
+
+    /// A folder of the cache whose path `make` can bear. The kernel's Makefile refuses spaces and colons in its path, and its
+    /// recipes quote nothing, so where the cache's own path has more than plain characters, this folder lies in /var/tmp,
+    /// for this user and this cache alone.
+    pub fn plain_folder(&self, name: &str) -> Outcome<PathBuf> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "/._+-@".contains(c);
+        if self.0.to_str().is_some_and(|path| path.chars().all(plain)) {
+            return self.folder(name);
+        }
+        let key = crate::digest::hex(&[self.0.as_os_str().as_encoded_bytes()]);
+        let user = nix::unistd::geteuid();
+        let root = PathBuf::from(format!("/var/tmp/topolab-{user}-{}", &key[..12]));
+        match std::fs::DirBuilder::new().mode(0o700).create(&root) {
+            Ok(()) => {}
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(Fault::lab(format!("{}: {e}", root.display()))),
+        }
+        // /var/tmp is everybody's: a folder that another user has put there in advance is not used.
+        let owner = std::fs::symlink_metadata(&root).trying(root.display())?;
+        if !owner.is_dir() || owner.uid() != user.as_raw() {
+            return Err(Fault::lab(format!("{} is not this user's folder", root.display())));
+        }
+        let path = root.join(name);
+        std::fs::create_dir_all(&path).trying(path.display())?;
         Ok(path)
     }
 

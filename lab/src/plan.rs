@@ -1,6 +1,6 @@
 //! The resolved run: what exactly will be booted, in which order, from which seeds. Saved with its results. Pure.
 
-use crate::image::Bundle;
+use crate::image::{Bundle, Image};
 use crate::qemu::Accel;
 use crate::topology::Topology;
 use std::collections::BTreeMap;
@@ -74,6 +74,8 @@ pub struct Plan {
     pub kernels: Vec<PlannedKernel>,
     /// Bundles.
     pub bundles: Vec<PlannedBundle>,
+    /// The program trees that they come from.
+    pub images: Vec<Image>,
     /// The clock.
     pub clock: Clock,
     /// The accelerator.
@@ -208,6 +210,7 @@ pub(crate) mod tests {
             topologies: vec![load("cwf-snc3@1/12").expect("built in")],
             kernels: vec![kernel(Role::Base, "a"), kernel(Role::Patched, "b")],
             bundles: vec![PlannedBundle { values: bundle.values(&[]).expect("defaults"), bundle }],
+            images: Vec::new(),
             clock,
             accel: Accel::Tcg,
             boots,

@@ -17,6 +17,8 @@ const MARKS: &[&str] = &[
     "ERROR: domain->groups",
     "ERROR: domain->span",
     "detected stalls on CPUs",
+    "self-detected stall on CPU",
+    "hard LOCKUP",
     "blocked for more than",
     "soft lockup - CPU#",
     "general protection fault",

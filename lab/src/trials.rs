@@ -6,10 +6,11 @@ use crate::guest::{self, Birth, Deadlines, Lived};
 use crate::image::{Bundle, Image, Runs, module_places};
 use crate::kernel::Kernel;
 use crate::paths::available_memory;
-use crate::plan::{Plan, Trial};
+use crate::plan::{Plan, PlannedBundle, Trial};
 use crate::progress::Progress;
 use crate::qemu::{Accel, Machine, Qemu};
-use crate::results::{Invariant, KernelRef, Observed, Samples, Store, TrialRecord};
+use crate::results::{Invariant, KernelRef, NO_COMPLAINTS, Observed, Samples, Store, TrialRecord};
+use crate::splat::complaints;
 use crate::topology::{Arch, Topology, compare};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -36,8 +37,8 @@ pub struct Bench<'a> {
     pub images: &'a [Option<Image>],
     /// Where records go.
     pub store: &'a Store,
-    /// The user's own patience, if any.
-    pub deadlines: Option<Deadlines>,
+    /// The user's own patience, if any: until the hello, and in all.
+    pub deadlines: (Option<u64>, Option<u64>),
     /// Measure even on a machine that is not the declared one.
     pub allow_mismatch: bool,
     /// Progress.
@@ -46,13 +47,27 @@ pub struct Bench<'a> {
     pub cancel: &'a Cancel,
 }
 
-/// Patience that a healthy guest never needs: an emulated CPU takes about two seconds to bring up under the virtual clock,
-/// and both cores may be busy with something else.
+/// Patience that a healthy guest never needs, before its work: an emulated CPU takes about two seconds to bring up under the
+/// virtual clock, and both cores may be busy with something else.
 pub fn patience(topology: &Topology, accel: Accel) -> Deadlines {
     let cpus = u64::from(topology.shape.cpus());
-    match accel {
-        Accel::Kvm => Deadlines { boot_s: 60 + cpus, total_s: 1200 + cpus },
-        Accel::Tcg => Deadlines { boot_s: 120 + 8 * cpus, total_s: 1200 + 30 * cpus },
+    let boot_s = match accel {
+        Accel::Kvm => 60 + cpus,
+        Accel::Tcg => 120 + 8 * cpus,
+    };
+    Deadlines { boot_s, total_s: boot_s + 300 }
+}
+
+/// Seconds of wall time that the ordered work may take beyond that. A program's own deadline is in guest time, which the real
+/// clock keeps; a model's CPUs share one host thread, so a second of theirs may cost a second of it for every CPU.
+fn work_s(planned: &PlannedBundle, topology: &Topology, reps: u32) -> u64 {
+    let runs = u64::from(reps);
+    match &planned.bundle.runs {
+        Runs::Program { warmup, deadline_s, .. } => (runs + u64::from(*warmup)) * (deadline_s + 10),
+        Runs::Model(_) => {
+            let ms = planned.values.get("duration_ms").and_then(|ms| u64::try_from(*ms).ok()).unwrap_or(1000);
+            runs * (60 + 5 * u64::from(topology.shape.cpus()) * ms.div_ceil(1000))
+        }
     }
 }
 
@@ -87,7 +102,9 @@ impl Bench<'_> {
                                 let failed = record.fault.is_some();
                                 lock(&finished).insert(trial.number, record);
                                 if failed {
-                                    lock(&waiting).clear();
+                                    // What comes before it in the plan's order is still run, so that the records of a failed
+                                    // run do not depend on which worker was faster either.
+                                    lock(&waiting).retain(|other| other.number < trial.number);
                                 }
                             }
                             Err(fault) => *lock(&stopped) = Some(fault),
@@ -104,7 +121,7 @@ impl Bench<'_> {
                 finished.len(),
                 self.store.folder().display()
             ))),
-            None => Ok(finished.into_values().collect()),
+            None => Ok(up_to_the_first_fault(finished.into_values())),
         }
     }
 
@@ -210,9 +227,18 @@ impl Bench<'_> {
             tree: tree.filter(|_| root == RootFrom::Initramfs),
             inputs: tree.filter(|_| matches!(root, RootFrom::Share(_))).map(|tree| (INPUTS_TAG, tree)),
             folder,
-            deadlines: self.deadlines.unwrap_or_else(|| patience(topology, plan.accel)),
+            deadlines: self.patience(trial),
         };
         guest::live(birth, self.cancel)
+    }
+
+    fn patience(&self, trial: &Trial) -> Deadlines {
+        let (topology, planned) = (&self.plan.topologies[trial.topology], &self.plan.bundles[trial.bundle]);
+        let usual = patience(topology, self.plan.accel);
+        Deadlines {
+            boot_s: self.deadlines.0.unwrap_or(usual.boot_s),
+            total_s: self.deadlines.1.unwrap_or(usual.total_s + work_s(planned, topology, self.plan.reps)),
+        }
     }
 
     fn work(&self, trial: &Trial) -> Work {
@@ -242,6 +268,13 @@ impl Bench<'_> {
     fn read(&self, lived: &Lived, trial: &Trial, record: &mut TrialRecord) -> Outcome<()> {
         let topology = &self.plan.topologies[trial.topology];
         let observed = Observed::from(&compare(topology, Arch::X86_64, &lived.observation));
+        let console = std::fs::read(&lived.console).trying(lived.console.display())?;
+        let complaints = complaints(&String::from_utf8_lossy(&console));
+        record.invariants.push(Invariant {
+            name: NO_COMPLAINTS.into(),
+            holds: complaints.is_empty(),
+            evidence: complaints.into_iter().map(|(title, _)| title).collect::<Vec<_>>().join("; "),
+        });
         let (matches, differs) = (observed.matches, observed.differs.clone());
         record.observed = Some(observed);
         if !matches && !self.allow_mismatch {
@@ -284,9 +317,10 @@ impl Bench<'_> {
             let said = [&repetition.stdout, &repetition.stderr].map(|name| text(name).unwrap_or_default()).join("\n");
             let tail: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
             Fault::new(FaultKind::Bundle, format!("{}, repetition {n}: {why}", bundle.name)).detail(format!(
-                "{}\n\nthe raw output: {}",
+                "{}\n\nthe raw output: results/{} and {} in the trial's folder",
                 tail[tail.len().saturating_sub(12)..].join("\n"),
-                results.display()
+                repetition.stdout,
+                repetition.stderr
             ))
         };
         match &repetition.outcome {
@@ -315,6 +349,19 @@ impl Bench<'_> {
         }
         Ok(())
     }
+}
+
+/// The records up to and with the first one that has a fault.
+fn up_to_the_first_fault(records: impl Iterator<Item = TrialRecord>) -> Vec<TrialRecord> {
+    let mut kept = Vec::new();
+    for record in records {
+        let last = record.fault.is_some();
+        kept.push(record);
+        if last {
+            break;
+        }
+    }
+    kept
 }
 
 /// A machine for the guest module to complete.

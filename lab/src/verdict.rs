@@ -71,9 +71,9 @@ pub struct Question<'a> {
     pub seed: u64,
 }
 
-/// Whether a unit is one of time or rate: such a number needs a trustworthy clock.
+/// Whether a unit needs a trustworthy clock. Counts and shares do not; everything else is taken for a time or a rate.
 pub fn is_timing(unit: &str) -> bool {
-    matches!(unit, "s" | "ms" | "us" | "ns" | "1/s")
+    !matches!(unit, "1" | "%")
 }
 
 /// Judges.
@@ -121,7 +121,9 @@ pub fn judge(question: Question<'_>) -> Verdict {
     }
     let (low, high) = estimate.interval;
     let (floor, ceiling) = (1.0 / (1.0 + question.margin), 1.0 + question.margin);
-    verdict.word = if low >= floor && high <= ceiling {
+    // An interval from few boots is too narrow; "same" needs that a difference as large as the margin would have been seen.
+    let would_see = estimate.detectable.is_some_and(|d| d <= ceiling);
+    verdict.word = if low >= floor && high <= ceiling && would_see {
         Word::Same
     } else if estimate.p <= ALPHA && (low > 1.0 || high < 1.0) && !(floor..=ceiling).contains(&estimate.ratio) {
         if (estimate.ratio > 1.0) == up_is_good { Word::Better } else { Word::Worse }

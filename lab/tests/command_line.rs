@@ -94,6 +94,7 @@ fn wrong_words_are_usage_errors() {
         2,
         &["counts instructions"],
     );
+    refused(&["run", "-t", "smoke", "-t", "smoke", "-b", "sched-pipe"], 2, &["`smoke` is given twice"]);
     refused(&["ab", "-t", "smoke", "-b", "sched-pipe"], 2, &["--patch P is missing"]);
     refused(&["ab", "-t", "smoke", "-b", "sched-pipe", "--patch", "/nonexistent"], 2, &["/nonexistent"]);
 }

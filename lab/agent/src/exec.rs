@@ -15,7 +15,7 @@ use topolab_wire::{CpuSet, Marker, ModelOrder, ProgramOrder, ProgramOutcome, Rep
 
 /// Deadline of one run of a model, in guest seconds. Models end by themselves; this only keeps a broken one from
 /// running into the host's deadline without a word.
-const MODEL_DEADLINE: Duration = Duration::from_secs(600);
+const MODEL_DEADLINE: Duration = Duration::from_secs(3600);
 
 /// Runs a program's warm-ups and repetitions inside `root`.
 pub fn run_program(order: &ProgramOrder, root: &Path, outbox: &mut Outbox) -> io::Result<Vec<Repetition>> {

@@ -28,6 +28,8 @@ pub fn mount_kernel_filesystems() -> io::Result<()> {
     let _ = mount_at("debugfs", "debugfs", Path::new("/sys/kernel/debug"), plain);
     // Since 7.x the domains' tree is filled only when asked for (kernel/sched/debug.c, `sched_verbose_write`).
     let _ = std::fs::write("/sys/kernel/debug/sched/verbose", "1");
+    // Markers are of level `info`; whatever the command line says of loudness, they must reach the console.
+    let _ = std::fs::write("/proc/sys/kernel/printk", "8");
     loopback_up()
 }
 

@@ -15,7 +15,9 @@ fn at<T, E: std::fmt::Display>(stage: Stage, what: &str, result: Result<T, E>) -
 fn main() -> ExitCode {
     // The kernel hands PID 1 whatever it does not know of its command line, so words only count for other processes.
     if std::process::id() == 1 {
-        if let Err((stage, why)) = life() {
+        // A PID 1 that unwinds would make the kernel panic, which would look like the kernel's fault.
+        let lived = std::panic::catch_unwind(life).unwrap_or_else(|_| Err((Stage::Setup, "the agent panicked".into())));
+        if let Err((stage, why)) = lived {
             kmsg::say(&Marker::Failed(stage, why));
         }
         return init::power_off();

@@ -17,6 +17,7 @@ use nix::unistd::Pid;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use topolab_wire::{CpuSet, ModelOrder, ModelRecord, Value};
@@ -67,6 +68,23 @@ impl Shape {
 
 /// The ends of the connections that each thread holds.
 type Ends = Vec<Vec<TcpStream>>;
+/// The end of the measured time, once it has begun. What completes later is not counted: rates are per window, and a long
+/// queue that drains after it would flatter the kernel that made it.
+type Window = OnceLock<Instant>;
+
+fn counts(window: &Window) -> bool {
+    window.get().is_some_and(|end| Instant::now() <= *end)
+}
+
+/// Raises the flag when it goes out of scope.
+struct RaiseOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for RaiseOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// One client's end: its latencies in nanoseconds.
 type Latencies = Vec<u64>;
 /// One worker's end: requests served by the CPU they were served on.
@@ -79,17 +97,22 @@ pub(crate) fn run(order: &ModelOrder) -> Result<ModelRecord, ModelError> {
     let (mut client_ends, mut worker_ends) = connect(&shape)?;
     let stop = AtomicBool::new(false);
     let stop = &stop;
+    let window = OnceLock::new();
+    let window = &window;
     let shape_ref = &shape;
     std::thread::scope(|scope| {
+        // Whatever ends this scope early must end its threads too.
+        let _ending = RaiseOnDrop(stop);
         let workers: Vec<_> =
-            worker_ends.iter_mut().map(|ends| scope.spawn(move || work(shape_ref, ends, stop))).collect();
+            worker_ends.iter_mut().map(|ends| scope.spawn(move || work(shape_ref, ends, stop, window))).collect();
         trying("count wakeups", wakeups::start())?;
         let busy_before = trying("/proc/schedstat", schedstat::busy_ns())?;
         let began = Instant::now();
+        let _ = window.set(began + shape_ref.duration);
         let clients: Vec<_> = client_ends
             .iter_mut()
             .enumerate()
-            .map(|(n, ends)| scope.spawn(move || ask(shape_ref, ends, order.seed ^ ((n as u64) << 32), stop)))
+            .map(|(n, ends)| scope.spawn(move || ask(shape_ref, ends, order.seed ^ ((n as u64) << 32), stop, window)))
             .collect();
         std::thread::sleep(shape_ref.duration);
         let elapsed = began.elapsed();
@@ -108,7 +131,7 @@ pub(crate) fn run(order: &ModelOrder) -> Result<ModelRecord, ModelError> {
             }
         }
         let busy = busy_after.iter().map(|(cpu, after)| (*cpu, after - busy_before.get(cpu).unwrap_or(&0))).collect();
-        Measured { elapsed, latencies, served, busy, wakeups }.record(order)
+        Measured { window: shape_ref.duration, elapsed, latencies, served, busy, wakeups }.record(order)
     })
 }
 
@@ -160,9 +183,10 @@ fn serve(
     let epoll = epoll_over(ends)?;
     let mut events = [EpollEvent::empty(); 64];
     let mut message = [0; MESSAGE];
-    while !stop.load(Ordering::Relaxed) {
+    let going = || !stop.load(Ordering::Relaxed);
+    while going() {
         let ready = epoll.wait(&mut events, EpollTimeout::from(POLL_MS))?;
-        for event in &events[..ready] {
+        for event in events[..ready].iter().take_while(|_| going()) {
             let index = event.data() as usize;
             match ends[index].read(&mut message) {
                 // Both ends write whole messages of 64 bytes at once, which loopback TCP never splits.
@@ -177,19 +201,21 @@ fn serve(
     Ok(())
 }
 
-fn work(shape: &Shape, ends: &mut [TcpStream], stop: &AtomicBool) -> io::Result<Served> {
+fn work(shape: &Shape, ends: &mut [TcpStream], stop: &AtomicBool, window: &Window) -> io::Result<Served> {
     let mut burner = Burner::new()?;
     let mut served = Served::new();
     serve(ends, stop, |_, end| {
         burner.burn(shape.service_ns)?;
         let cpu = sched_getcpu()?;
-        *served.entry(u32::try_from(cpu).unwrap_or(u32::MAX)).or_default() += 1;
+        if counts(window) {
+            *served.entry(u32::try_from(cpu).unwrap_or(u32::MAX)).or_default() += 1;
+        }
         end.write_all(&[0; MESSAGE])
     })?;
     Ok(served)
 }
 
-fn ask(shape: &Shape, ends: &mut [TcpStream], seed: u64, stop: &AtomicBool) -> io::Result<Latencies> {
+fn ask(shape: &Shape, ends: &mut [TcpStream], seed: u64, stop: &AtomicBool, window: &Window) -> io::Result<Latencies> {
     let mut affinity = Affinity::new();
     for cpu in shape.client_cpus.iter() {
         affinity.set(cpu as usize)?;
@@ -206,7 +232,9 @@ fn ask(shape: &Shape, ends: &mut [TcpStream], seed: u64, stop: &AtomicBool) -> i
         end.write_all(&[0; MESSAGE])?;
     }
     serve(ends, stop, |index, end| {
-        latencies.push(u64::try_from(sent[index].elapsed().as_nanos()).unwrap_or(u64::MAX));
+        if counts(window) {
+            latencies.push(u64::try_from(sent[index].elapsed().as_nanos()).unwrap_or(u64::MAX));
+        }
         burner.burn(shape.think_ns)?;
         sent[index] = Instant::now();
         end.write_all(&[0; MESSAGE])
@@ -216,6 +244,9 @@ fn ask(shape: &Shape, ends: &mut [TcpStream], seed: u64, stop: &AtomicBool) -> i
 
 /// What a run left behind.
 struct Measured {
+    /// What completions were counted in.
+    window: Duration,
+    /// What busy time was counted in: a little longer, by the time that the main thread took to wake.
     elapsed: Duration,
     latencies: Vec<u64>,
     served: Served,
@@ -239,7 +270,7 @@ impl Measured {
         let mut put = |name: String, unit: &str, value: f64| {
             metrics.insert(name, Value { unit: unit.into(), value, thin: false });
         };
-        put("ops_per_s".into(), "1/s", count as f64 / self.elapsed.as_secs_f64());
+        put("ops_per_s".into(), "1/s", count as f64 / self.window.as_secs_f64());
         let requests: u64 = self.served.values().sum();
         for (kind, sets) in [("node", &order.nodes), ("llc", &order.llcs)] {
             for (index, set) in sets.iter().enumerate() {
@@ -322,6 +353,7 @@ mod tests {
     #[test]
     fn shares_are_of_the_requests_served_and_busy_is_of_the_capacity() {
         let measured = Measured {
+            window: Duration::from_millis(1),
             elapsed: Duration::from_millis(1),
             latencies: vec![3_000_000, 1_000_000, 2_000_000],
             served: BTreeMap::from([(0, 1), (8, 3)]),

@@ -15,7 +15,7 @@ pub(super) struct DoctorArgs {
 
 pub(super) fn run(args: &DoctorArgs, context: &Context) -> Outcome<u8> {
     if args.fix {
-        doctor::fix(context.progress, &context.cancel)?;
+        doctor::fix(&context.cancel)?;
     }
     let checks = doctor::examine(&context.cache()?)?;
     match context.format {

@@ -36,6 +36,7 @@ pub(super) fn run(command: &KernelCommand, context: &Context) -> Outcome<u8> {
         series: args.patches.iter().map(|path| Series::read(path)).collect::<Outcome<_>>()?,
         arch: Arch::X86_64,
         many_cpus: args.many_cpus,
+        bundles: Vec::new(),
         fragments: args.fragments.clone(),
     };
     let kernel = kernel::provide(&wish, &context.cache()?, context.progress, &context.cancel)?;

@@ -7,8 +7,9 @@ mod kernel;
 mod run;
 mod topology;
 
+use crate::bench::Lab;
 use crate::cancel::Cancel;
-use crate::fault::Outcome;
+use crate::fault::{Fault, FaultKind, Outcome};
 use crate::paths::CacheDir;
 use crate::progress::Progress;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -86,6 +87,11 @@ impl Context {
         CacheDir::locate(self.cache.clone())
     }
 
+    /// What the library's long steps need.
+    pub(crate) fn lab<'a>(&'a self, cache: &'a CacheDir) -> Lab<'a> {
+        Lab { cache, progress: self.progress, cancel: &self.cancel }
+    }
+
     /// Prints a value as pretty JSON.
     pub(crate) fn print_json<T: serde::Serialize>(&self, value: &T) -> Outcome<()> {
         use crate::fault::Trying;
@@ -103,13 +109,22 @@ pub fn run(cli: Cli) -> Outcome<u8> {
         results: cli.common.results,
         cache: cli.common.cache,
     };
-    match cli.command {
-        Command::Doctor(args) => doctor::run(&args, &context),
-        Command::Topology(command) => topology::run(&command, &context),
-        Command::Kernel(command) => kernel::run(&command, &context),
-        Command::Bundle(command) => bundle::run(&command, &context),
-        Command::Run(args) => run::run(&args, &context),
-        Command::Ab(args) => run::ab(&args, &context),
+    let outcome = dispatch(cli.command, &context);
+    // A child that the terminal's Ctrl-C ended looks like a failure of its own.
+    match (outcome, context.cancel.requested()) {
+        (Err(fault), true) => Err(Fault { kind: FaultKind::Interrupted, ..fault }),
+        (outcome, _) => outcome,
+    }
+}
+
+fn dispatch(command: Command, context: &Context) -> Outcome<u8> {
+    match command {
+        Command::Doctor(args) => doctor::run(&args, context),
+        Command::Topology(command) => topology::run(&command, context),
+        Command::Kernel(command) => kernel::run(&command, context),
+        Command::Bundle(command) => bundle::run(&command, context),
+        Command::Run(args) => run::run(&args, context),
+        Command::Ab(args) => run::ab(&args, context),
     }
 }
 

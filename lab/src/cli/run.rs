@@ -121,7 +121,7 @@ fn go(command: &str, args: &RunArgs, against_base: bool, context: &Context) -> O
         allow_mismatch: args.allow_mismatch,
         results: context.results.clone(),
     };
-    let Finished { plan, trials, store } = bench::run(&wish, &context.cache()?, context.progress, &context.cancel)?;
+    let Finished { plan, trials, store } = bench::run(&wish, context.lab(&context.cache()?))?;
     let summary = report::summarise(&plan, &trials);
     let json = report::json(command, &plan, &trials, &summary);
     store.finish(&json)?;

@@ -110,11 +110,11 @@ fn verify(args: &VerifyArgs, context: &Context) -> Outcome<u8> {
         series: Vec::new(),
         arch: Arch::X86_64,
         many_cpus: topology.shape.cpus() > 255,
+        bundles: Vec::new(),
         fragments: Vec::new(),
     };
     let kernel = kernel::provide(&wish, &cache, context.progress, &context.cancel)?;
-    let bench::Look { observation, complaints } =
-        bench::observe(&topology, &kernel, &cache, context.progress, &context.cancel)?;
+    let bench::Look { observation, complaints } = bench::observe(&topology, &kernel, context.lab(&cache))?;
     let comparison = topology::compare(&topology, Arch::X86_64, &observation);
     let good = comparison.matches() && complaints.is_empty();
     match context.format {

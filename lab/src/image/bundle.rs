@@ -48,6 +48,9 @@ pub struct MetricDecl {
     pub unit: String,
     /// Direction.
     pub better: Better,
+    /// Recorded and judged, but left out of the table.
+    #[serde(default)]
+    pub hidden: bool,
     /// For a program: the expression whose first group is the number, in its standard output.
     pub regex: Option<String>,
 }
@@ -82,6 +85,8 @@ pub struct Bundle {
     pub clocks: Vec<Clock>,
     /// What it runs.
     pub runs: Runs,
+    /// Kernel symbols that it needs, as configuration lines.
+    pub kernel: Vec<String>,
     /// Parameters.
     pub params: Vec<Param>,
     /// Metrics.
@@ -94,6 +99,8 @@ struct File {
     schema: u32,
     title: String,
     clocks: Vec<Clock>,
+    #[serde(default)]
+    kernel: Vec<String>,
     model: Option<ModelTable>,
     program: Option<ProgramTable>,
     #[serde(default)]
@@ -157,6 +164,9 @@ fn parse(name: &str, origin: &str, text: &str) -> Outcome<Bundle> {
             return wrong("exactly one of [model] and [program] says what runs".into());
         }
     };
+    if let Some(line) = file.kernel.iter().find(|line| !line.starts_with("CONFIG_") || !line.contains('=')) {
+        return wrong(format!("kernel: `{line}` is no line such as CONFIG_EPOLL=y"));
+    }
     if let Some(p) = file.param.iter().find(|p| p.min > p.max || !(p.min..=p.max).contains(&p.default)) {
         return wrong(format!("parameter {}: the default {} is not within {} to {}", p.name, p.default, p.min, p.max));
     }
@@ -187,6 +197,7 @@ fn parse(name: &str, origin: &str, text: &str) -> Outcome<Bundle> {
         title: file.title,
         clocks: file.clocks,
         runs,
+        kernel: file.kernel,
         params: file.param,
         metrics: file.metric,
     })

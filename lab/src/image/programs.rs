@@ -29,11 +29,12 @@ const LIBRARY_FOLDERS: &[&str] = &[
 ];
 
 /// A finished tree.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Image {
     /// Its key.
     pub key: String,
     /// The tree, to appear as a root directory.
+    #[serde(skip)]
     pub tree: PathBuf,
     /// The packages that it was made of, `name_version_arch`.
     pub packages: Vec<String>,
@@ -57,7 +58,9 @@ pub fn provide(name: &str, cache: &CacheDir, progress: Progress) -> Outcome<Imag
     if recipe.schema != 1 {
         return Err(Fault::input(format!("image {name}: schema {} is not known", recipe.schema)));
     }
-    let key = digest::hex(&[PROCEDURE.as_bytes(), text.as_bytes()]);
+    // The machine's own release decides the packages: an upgraded host makes another tree.
+    let release = std::fs::read("/etc/os-release").unwrap_or_default();
+    let key = digest::hex(&[PROCEDURE.as_bytes(), text.as_bytes(), &release]);
     let folder = cache.folder("images")?;
     let entry = folder.join(format!("{name}-{}", &key[..16]));
     if let Ok(list) = std::fs::read_to_string(entry.join("packages")) {

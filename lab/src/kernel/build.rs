@@ -2,8 +2,8 @@
 //!
 //! One build folder per source and configuration is kept, so that a patched kernel compiles only what its base has not, and
 //! a kernel with other symbols does not undo that.
-//! A build that was killed leaves a marker; the next one removes every object newer than it, since a compiler killed in
-//! the middle leaves a torn object with a fresh time stamp.
+//! A build that was killed leaves a marker; the next one removes every file newer than it, since a compiler or linker killed in
+//! the middle leaves a torn file with a fresh time stamp.
 
 use super::compiler::Compiler;
 use super::config::{self, Fragment};
@@ -116,7 +116,7 @@ impl Build<'_> {
     fn all(&self, fragments: &[Fragment], name: &str, progress: Progress) -> Outcome<()> {
         std::fs::create_dir_all(&self.out).trying(self.out.display())?;
         std::fs::write(&self.log, "").trying(self.log.display())?;
-        self.remove_torn_objects()?;
+        self.remove_torn_files()?;
         let marker = self.out.join(".topolab-building");
         std::fs::write(&marker, "").trying(marker.display())?;
         self.configure(fragments)?;
@@ -133,14 +133,13 @@ impl Build<'_> {
         std::fs::remove_file(&marker).trying(marker.display())
     }
 
-    fn remove_torn_objects(&self) -> Outcome<()> {
-        let Ok(since) = std::fs::metadata(self.out.join(".topolab-building")).and_then(|m| m.modified()) else {
-            return Ok(());
-        };
+    /// A killed build leaves torn files with fresh time stamps: everything since its beginning goes, and is made again.
+    fn remove_torn_files(&self) -> Outcome<()> {
+        let marker = self.out.join(".topolab-building");
+        let Ok(since) = std::fs::metadata(&marker).and_then(|m| m.modified()) else { return Ok(()) };
         for entry in walkdir::WalkDir::new(&self.out).into_iter().flatten() {
             let fresh = entry.metadata().ok().and_then(|m| m.modified().ok()).is_some_and(|time| time >= since);
-            let made = entry.path().extension().is_some_and(|e| e == "o" || e == "a" || e == "ko");
-            if fresh && made && entry.file_type().is_file() {
+            if fresh && entry.file_type().is_file() && entry.path() != marker {
                 std::fs::remove_file(entry.path()).trying(entry.path().display())?;
             }
         }
@@ -183,7 +182,14 @@ impl Build<'_> {
         self.cancel.check()?;
         let mut command = Command::new("make");
         command.arg("-C").arg(&self.tree).arg(format!("O={}", self.out.display())).args(words);
-        // Nothing of the moment or of the person goes into an image.
+        // Nothing of the moment or of the person goes into an image: not even LLVM=1 or KCFLAGS of a developer's shell, which
+        // the key does not know.
+        command.env_clear();
+        for name in ["PATH", "HOME", "TMPDIR"] {
+            if let Some(value) = std::env::var_os(name) {
+                command.env(name, value);
+            }
+        }
         for (name, value) in [
             ("KBUILD_BUILD_TIMESTAMP", "Thu Jan  1 00:00:00 UTC 2026"),
             ("KBUILD_BUILD_USER", "topolab"),
@@ -193,11 +199,6 @@ impl Build<'_> {
             ("LC_ALL", "C"),
         ] {
             command.env(name, value);
-        }
-        for name in
-            ["MAKEFLAGS", "MAKELEVEL", "MFLAGS", "KCONFIG_CONFIG", "ARCH", "CROSS_COMPILE", "KBUILD_OUTPUT", "GIT_DIR"]
-        {
-            command.env_remove(name);
         }
         let errors = File::options().append(true).open(&self.log).trying(self.log.display())?;
         let mut log = errors.try_clone().trying(self.log.display())?;
@@ -263,7 +264,10 @@ impl Build<'_> {
         let scratch = tempfile::Builder::new().prefix(".keeping-").tempdir_in(&folder).trying(folder.display())?;
         let copy = |from: &str, to: &str| {
             let from = self.out.join(from);
-            std::fs::copy(&from, scratch.path().join(to)).trying(from.display())
+            let to = scratch.path().join(to);
+            std::fs::copy(&from, &to).trying(from.display())?;
+            // The entry is renamed into place: after a power cut it must not be there with empty files.
+            File::open(&to).and_then(|file| file.sync_all()).trying(to.display())
         };
         copy("arch/x86/boot/bzImage", "bzImage")?;
         copy(".config", "config")?;

@@ -17,10 +17,10 @@ pub const REQUIRED_PROGRAMS: &[(&str, &str)] = &[
     ("cpio", "cpio"),
 ];
 
-/// A compiler, by what it says of itself.
+/// A compiler and its linker, by what they say of themselves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compiler {
-    /// First line of `--version`.
+    /// First lines of their `--version`.
     pub version: String,
 }
 
@@ -35,7 +35,9 @@ impl Compiler {
                 .help(format!("apt-get install {}, or `topolab doctor --fix`", packages.join(" "))));
         }
         let text = cmd!("gcc", "--version").stderr_null().read().trying("gcc --version")?;
-        Ok(Self { version: text.lines().next().unwrap_or_default().to_string() })
+        let linker = cmd!("ld", "--version").stderr_null().read().trying("ld --version")?;
+        let first = |text: &str| text.lines().next().unwrap_or_default().to_string();
+        Ok(Self { version: format!("{}, {}", first(&text), first(&linker)) })
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::fault::{Fault, FaultKind, Outcome};
 use crate::topology::Arch;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 const BASE: &str = include_str!("../../kconfig/base.config");
 const X86_64: &str = include_str!("../../kconfig/x86_64.config");
@@ -17,19 +17,30 @@ pub(super) struct Fragment {
 }
 
 /// The fragments that a kernel needs, in the order in which later ones win.
-pub(super) fn fragments(arch: Arch, many_cpus: bool, own: &[PathBuf]) -> Outcome<Vec<Fragment>> {
+pub(super) fn fragments(wish: &super::Wish) -> Outcome<Vec<Fragment>> {
     let built_in = |name: &str, text: &str| Fragment { name: name.into(), text: text.into() };
     let mut all = vec![built_in("base.config", BASE)];
-    match arch {
+    match wish.arch {
         Arch::X86_64 => all.push(built_in("x86_64.config", X86_64)),
         Arch::Aarch64 | Arch::Ppc64le => {
-            return Err(Fault::input(format!("kernels for {arch} cannot be built by this version of topolab")));
+            return Err(Fault::input(format!("kernels for {} cannot be built by this version of topolab", wish.arch)));
         }
     }
-    if many_cpus {
+    if wish.many_cpus {
         all.push(built_in("many-cpus.config", MANY_CPUS));
     }
-    for path in own {
+    for (bundle, lines) in &wish.bundles {
+        // What the other fragments have already makes no kernel of its own.
+        let known = wishes(&all)?;
+        let asked = Fragment { name: format!("bundle {bundle}"), text: lines.join("\n") };
+        if wishes(std::slice::from_ref(&asked))?
+            .iter()
+            .any(|(symbol, w)| known.get(symbol).map(|k| &k.value) != Some(&w.value))
+        {
+            all.push(asked);
+        }
+    }
+    for path in &wish.fragments {
         let text =
             std::fs::read_to_string(path).map_err(|e| Fault::input(format!("--config {}: {e}", path.display())))?;
         let fragment = Fragment { name: path.display().to_string(), text };
@@ -46,13 +57,13 @@ pub(super) fn digest(fragments: &[Fragment]) -> String {
 
 /// What a symbol shall be, and which fragment says so.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Wish {
+struct Asked {
     value: String,
     fragment: String,
 }
 
 /// Every symbol that the fragments name, the last word on each.
-fn wishes(fragments: &[Fragment]) -> Outcome<BTreeMap<String, Wish>> {
+fn wishes(fragments: &[Fragment]) -> Outcome<BTreeMap<String, Asked>> {
     let mut all = BTreeMap::new();
     for fragment in fragments {
         for (number, line) in fragment.text.lines().enumerate() {
@@ -68,7 +79,7 @@ fn wishes(fragments: &[Fragment]) -> Outcome<BTreeMap<String, Wish>> {
                     )));
                 }
             };
-            all.insert(symbol.to_string(), Wish { value: value.to_string(), fragment: fragment.name.clone() });
+            all.insert(symbol.to_string(), Asked { value: value.to_string(), fragment: fragment.name.clone() });
         }
     }
     Ok(all)

@@ -97,7 +97,7 @@ fn numbers(version: &str) -> Vec<u32> {
 
 /// The sources of a package that the cache has.
 fn cached(package: &str, cache: &CacheDir) -> Outcome<Vec<Source>> {
-    let folder = cache.folder("sources")?;
+    let folder = cache.plain_folder("sources")?;
     let entries = std::fs::read_dir(&folder).trying(folder.display())?;
     let prefix = format!("{package}_");
     let one = |entry: std::fs::DirEntry| {
@@ -110,7 +110,7 @@ fn cached(package: &str, cache: &CacheDir) -> Outcome<Vec<Source>> {
 }
 
 fn fetch(package: &str, version: &str, cache: &CacheDir, progress: Progress) -> Outcome<Source> {
-    let sources = cache.folder("sources")?;
+    let sources = cache.plain_folder("sources")?;
     let lock_path = sources.join(format!(".{package}.lock"));
     let lock = std::fs::File::create(&lock_path).trying(lock_path.display())?;
     let _lock = Flock::lock(lock, FlockArg::LockExclusive)
@@ -124,7 +124,10 @@ fn fetch(package: &str, version: &str, cache: &CacheDir, progress: Progress) -> 
     require_disk(&sources, DISK, "a kernel's source and its build")?;
     progress.say(format!("fetching {package} {version} from Debian's archive (160 MB)"));
     let apt = Apt::open(cache, "kernels", SUITES)?;
-    let deb = apt.download(package, version)?;
+    let deb = apt.download(package, version).inspect_err(|_| {
+        // The archive may have moved on since it was asked: the next call asks again.
+        let _ = cache.folder("apt").map(|folder| std::fs::remove_file(folder.join(format!("{package}.versions"))));
+    })?;
     let sum = digest::hex_of_file(&deb)?;
     progress.say(format!("unpacking {package} {version}"));
     let scratch = tempfile::Builder::new().prefix(".unpacking-").tempdir_in(&sources).trying(sources.display())?;

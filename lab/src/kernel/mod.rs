@@ -36,6 +36,8 @@ pub struct Wish {
     pub arch: Arch,
     /// Whether any topology has more than 255 CPUs.
     pub many_cpus: bool,
+    /// Symbols that bundles ask for, by bundle.
+    pub bundles: Vec<(String, Vec<String>)>,
     /// The user's own fragments.
     pub fragments: Vec<PathBuf>,
 }
@@ -43,21 +45,24 @@ pub struct Wish {
 /// Makes a kernel, or finds it made.
 pub fn provide(wish: &Wish, cache: &CacheDir, progress: Progress, cancel: &Cancel) -> Outcome<Kernel> {
     match &wish.spec {
-        KernelSpec::Image(path) => image(path, wish),
+        KernelSpec::Image(path) => image(path, wish, cache),
         KernelSpec::DebianImage(version) => {
             refuse_series(wish, &format!("debian-image:{version}"))?;
             debian_image::provide(version, cache, progress)
         }
         KernelSpec::Debian(version) => {
             let source = debian::provide(version, cache, progress)?;
-            let fragments = config::fragments(wish.arch, wish.many_cpus, &wish.fragments)?;
+            let fragments = config::fragments(wish)?;
             build::provide(&source, wish, &fragments, cache, progress, cancel)
         }
     }
 }
 
-/// A kernel that is built already takes no patch.
+/// A kernel that is built already takes neither patches nor symbols.
 fn refuse_series(wish: &Wish, what: &str) -> Outcome<()> {
+    if let Some(fragment) = wish.fragments.first() {
+        return Err(Fault::input(format!("{what} is built already: --config {} cannot change it", fragment.display())));
+    }
     match wish.series.first() {
         None => Ok(()),
         Some(series) => {
@@ -68,10 +73,15 @@ fn refuse_series(wish: &Wish, what: &str) -> Outcome<()> {
 }
 
 /// A ready image is taken as it is.
-fn image(path: &Path, wish: &Wish) -> Outcome<Kernel> {
+fn image(path: &Path, wish: &Wish, cache: &CacheDir) -> Outcome<Kernel> {
     refuse_series(wish, &format!("image:{}", path.display()))?;
     let key = digest::hex_of_file(path).map_err(|fault| Fault::input(format!("image:{}", fault.message)))?;
-    let path = std::fs::canonicalize(path).trying(path.display())?;
+    // Taken into the cache, so that a rebuild of the user's file cannot change the kernel in the middle of a run.
+    let taken = cache.folder("taken")?.join(&key);
+    if !taken.exists() {
+        let bytes = std::fs::read(path).trying(path.display())?;
+        digest::write_whole(&taken, &bytes)?;
+    }
     let name = format!("image {}", &key[..12]);
-    Ok(Kernel { key, name, release: None, image: path, busy_module: None, modules: Vec::new() })
+    Ok(Kernel { key, name, release: None, image: taken, busy_module: None, modules: Vec::new() })
 }

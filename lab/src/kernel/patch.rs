@@ -53,6 +53,13 @@ impl Series {
 }
 
 impl Patch {
+    /// Whether it is a mail, as `git format-patch` writes it, and not a bare diff.
+    pub(super) fn is_mail(&self) -> bool {
+        let head =
+            |line: &str| line.starts_with("From ") || line.starts_with("From: ") || line.starts_with("Subject: ");
+        self.text.lines().take_while(|line| !line.starts_with("diff --git ") && !line.starts_with("--- a/")).any(head)
+    }
+
     fn read(path: PathBuf) -> Outcome<Self> {
         let text =
             std::fs::read_to_string(&path).map_err(|e| Fault::input(format!("patch {}: {e}", path.display())))?;
@@ -76,6 +83,9 @@ impl Patch {
 fn touched(text: &str) -> BTreeSet<String> {
     let mut files = BTreeSet::new();
     for line in text.lines() {
+        let moved =
+            ["rename from ", "rename to ", "copy from ", "copy to "].iter().find_map(|word| line.strip_prefix(word));
+        files.extend(moved.map(str::to_string));
         let named = line.strip_prefix("--- ").or_else(|| line.strip_prefix("+++ "));
         let Some(name) = named.map(|n| n.split('\t').next().unwrap_or(n).trim_end()) else { continue };
         if let Some(file) = name.strip_prefix("a/").or_else(|| name.strip_prefix("b/")) {

@@ -101,7 +101,14 @@ impl Git {
     fn am(&self, patch: &Patch) -> Outcome<()> {
         let path = std::path::absolute(&patch.path).trying(patch.path.display())?;
         let text = path.to_string_lossy();
-        let Err(said) = self.run(&["am", "-q", "--3way", "--keep-non-patch", &text])? else { return Ok(()) };
+        let applied = match patch.is_mail() {
+            true => self.run(&["am", "-q", "--3way", "--keep-non-patch", &text])?,
+            false => match self.run(&["apply", "--index", &text])? {
+                Ok(_) => self.run(&["commit", "-q", "-m", "a bare diff"])?,
+                Err(said) => Err(said),
+            },
+        };
+        let Err(said) = applied else { return Ok(()) };
         let _ = self.run(&["am", "--abort"])?;
         Err(self.explain(patch, &text, &said))
     }
@@ -197,6 +204,22 @@ mod tests {
         let after =
             std::fs::metadata(source.tree().join("kernel/untouched.c")).and_then(|m| m.modified()).expect("time");
         assert_eq!(before, after);
+    }
+
+    #[test]
+    fn a_bare_diff_applies_too_and_another_patch_after_it() {
+        let (keep, source, series) = scene("two");
+        let bare = keep.path().join("0001-bare.patch");
+        let text = series.patches[0].text.clone();
+        std::fs::write(&bare, &text[text.find("diff --git").expect("a diff")..]).expect("a file");
+        let next = keep.path().join("0002-next.patch");
+        let text = text.replace("-two\n+TWO", "-TWO\n+Two");
+        std::fs::write(&next, text).expect("a file");
+        let both = [Series::read(&bare).expect("bare"), Series::read(&next).expect("mail")];
+        apply(&source, &both).expect("applies");
+        assert_eq!(std::fs::read_to_string(source.tree().join("kernel/f.c")).expect("f.c"), "one\nTwo\nthree\n");
+        apply(&source, &[]).expect("comes off");
+        assert_eq!(std::fs::read_to_string(source.tree().join("kernel/f.c")).expect("f.c"), "one\ntwo\nthree\n");
     }
 
     #[test]

@@ -33,7 +33,14 @@ pub fn probe_kvm(qemu: &Qemu, machine: &Machine, scratch: &Path, memo: &Path) ->
             no("/dev/kvm may not be opened by this user; join the group kvm")
         }
         Err(e) => no(&format!("/dev/kvm: {e}")),
-        Ok(_) => boot(qemu, machine, scratch)?,
+        Ok(_) => {
+            let tried = boot(qemu, machine, Accel::Kvm, scratch)?;
+            // A kernel that emulation does not boot either says nothing about KVM, and is not remembered.
+            if !tried.works && !boot(qemu, machine, Accel::Tcg, scratch)?.works {
+                return Ok(no(&format!("{}; nor does this kernel boot emulated", tried.reason)));
+            }
+            tried
+        }
     };
     let json = serde_json::to_vec(&(&identity, &probe)).trying("the probe as JSON")?;
     std::fs::write(memo, json).trying(memo.display())?;
@@ -59,8 +66,9 @@ fn no(reason: &str) -> Probe {
     Probe { works: false, reason: reason.to_string() }
 }
 
-fn boot(qemu: &Qemu, machine: &Machine, scratch: &Path) -> Outcome<Probe> {
-    let machine = Machine { accel: Accel::Kvm, ..machine.clone() };
+fn boot(qemu: &Qemu, machine: &Machine, accel: Accel, scratch: &Path) -> Outcome<Probe> {
+    let machine = Machine { accel, ..machine.clone() };
+    let _ = std::fs::remove_file(&machine.console);
     let mut running = match start(&qemu.path, &argv(&machine), &machine.qmp, scratch.join("kvm.stderr")) {
         Ok(running) => running,
         Err(fault) => return Ok(no(&one_line(&fault.to_string()))),

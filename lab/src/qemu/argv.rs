@@ -175,8 +175,15 @@ fn memory_options(topology: &Topology) -> Vec<Opt> {
 
 /// The kernel's command line.
 fn append(machine: &Machine) -> String {
-    let mut words =
-        vec!["console=ttyS0", "panic=-1", "printk.devkmsg=on", "log_buf_len=4M", "sched_verbose", "nokaslr"];
+    let mut words = vec![
+        "console=ttyS0",
+        "panic=-1",
+        "oops=panic",
+        "printk.devkmsg=on",
+        "log_buf_len=4M",
+        "sched_verbose",
+        "nokaslr",
+    ];
     // One CPU after the other: parallel bring-up of emulated CPUs spins for minutes (24 CPUs: 45 s against 8.5 s).
     words.extend(["cpuhp.parallel=0", "mitigations=off", "nowatchdog"]);
     match (machine.accel, machine.clock) {

@@ -4,7 +4,7 @@ use crate::fault::{Fault, Outcome, Trying};
 use crate::sys;
 use qapi::qmp::{self, Event};
 use qapi::{Qmp, Stream};
-use std::io::BufReader;
+use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -72,11 +72,16 @@ fn connect(child: &mut Child, socket: &Path, stderr: &Path) -> Outcome<Monitor> 
     let writer = stream.try_clone().trying("QMP")?;
     // A QEMU that dies closes the socket, so a read cannot hang on a dead one; this bounds a hung one.
     stream.set_read_timeout(Some(MONITOR_DEADLINE)).trying("QMP")?;
-    let mut monitor = Qmp::new(Stream::new(BufReader::new(stream), writer));
-    // qapi panics when the greeting never comes; a QEMU that died in between is told apart first.
-    if let Some(status) = child.try_wait().trying("wait for QEMU")? {
+    let mut reader = BufReader::new(stream);
+    // QEMU listens before it looks at CPU models and memory, so it may still refuse after the connection: then the greeting
+    // never comes, which qapi takes for impossible.
+    let greeting = reader.fill_buf().map(|bytes| !bytes.is_empty());
+    if !greeting.as_ref().is_ok_and(|came| *came) {
+        let _ = child.kill();
+        let status = child.wait().trying("wait for QEMU")?;
         return Err(Fault::lab(format!("QEMU refused to start ({status})")).detail(words_of(stderr)));
     }
+    let mut monitor = Qmp::new(Stream::new(reader, writer));
     monitor.handshake().map_err(|e| Fault::lab(format!("QMP handshake: {e}")).detail(words_of(stderr)))?;
     Ok(monitor)
 }

@@ -12,7 +12,7 @@ pub fn text(plan: &Plan, summary: &Summary) -> String {
     for section in &summary.sections {
         head(&mut out, plan, section);
         let _ = writeln!(out);
-        let cells: Vec<[String; 6]> = section.rows.iter().map(cells).collect();
+        let cells: Vec<[String; 6]> = section.rows.iter().filter(|row| !row.hidden).map(cells).collect();
         if !cells.is_empty() {
             aligned(&mut out, &heading(plan), &cells);
         }
@@ -32,7 +32,7 @@ pub fn markdown(plan: &Plan, summary: &Summary) -> String {
         let _ = writeln!(out, "```\n");
         let _ = writeln!(out, "| {} |", heading(plan).join(" | "));
         let _ = writeln!(out, "|---|---|---:|---:|---:|---|");
-        for row in section.rows.iter().map(cells) {
+        for row in section.rows.iter().filter(|row| !row.hidden).map(cells) {
             let _ = writeln!(out, "| {} |", row.join(" | "));
         }
         let _ = writeln!(out);

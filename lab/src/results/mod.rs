@@ -84,6 +84,9 @@ pub struct Samples {
     pub thin: bool,
 }
 
+/// The invariant that a kernel complains of nothing on its console; its evidence is the complaints' titles.
+pub const NO_COMPLAINTS: &str = "kernel_complains_of_nothing";
+
 /// Something that must hold.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Invariant {

@@ -241,12 +241,26 @@ fn too_little_disk_is_said_before_a_build_starts() {
     // What the archive has is known already, so that the test needs no network.
     std::fs::create_dir_all(small.join("apt")).expect("a folder");
     std::fs::write(small.join("apt/linux-source-7.2.versions"), "7.2.13-1").expect("a file");
+    let plain = small.display().to_string().chars().all(|c| c.is_ascii_alphanumeric() || "/._+-@".contains(c));
+    assert!(plain, "a cache with other characters builds elsewhere: {}", small.display());
     let ran = output(folder.path(), &["kernel", "build", "debian:7.2", "--cache", &small.display().to_string()]);
     let (code, said) = code_and_words(&ran);
     let unmounted = Command::new("umount").arg(&small).status().expect("umount");
     assert!(unmounted.success());
     assert_eq!(code, Some(5), "{said}");
     assert!(said.contains("too little disk for a kernel's source") && said.contains("MiB are needed"), "{said}");
+}
+
+#[test]
+fn a_qemu_that_refuses_is_quoted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("mine.toml");
+    let text = include_str!("../../../topologies/smoke.toml").replace("SapphireRapids", "SapphireRabbits");
+    std::fs::write(&path, text).expect("a file");
+    let ran = output(folder.path(), &["run", "-t", &path.display().to_string(), "-b", "sched-pipe", "--boots=1"]);
+    let (code, said) = code_and_words(&ran);
+    assert_eq!(code, Some(5), "{said}");
+    assert!(said.contains("QEMU refused to start") && said.contains("SapphireRabbits"), "{said}");
 }
 
 #[test]
