@@ -73,7 +73,10 @@ pub(super) fn run(command: &TopologyCommand, context: &Context) -> Outcome<u8> {
             }
         }
         TopologyCommand::Check(one) => {
-            topology::load(&one.topology)?;
+            let topology = topology::load(&one.topology)?;
+            if context.format == Format::Json {
+                context.print_json(&serde_json::json!({ "topology": topology.name, "right": true }))?;
+            }
         }
         TopologyCommand::Draw(args) => {
             let svg = topology::draw(&topology::load(&args.topology)?);
@@ -84,7 +87,7 @@ pub(super) fn run(command: &TopologyCommand, context: &Context) -> Outcome<u8> {
         }
         TopologyCommand::Capture(args) => return super::capture::run(args, context),
         TopologyCommand::Verify(args) => return verify(args, context),
-        TopologyCommand::Argv(args) => println!("{}", argv(args)?),
+        TopologyCommand::Argv(args) => argv(args, context)?,
     }
     Ok(0)
 }
@@ -143,7 +146,7 @@ fn verify(args: &VerifyArgs, context: &Context) -> Outcome<u8> {
     Ok(u8::from(!good))
 }
 
-fn argv(args: &ArgvArgs) -> Outcome<String> {
+fn argv(args: &ArgvArgs, context: &Context) -> Outcome<()> {
     let machine = Machine {
         topology: topology::load(&args.topology)?,
         arch: Arch::X86_64,
@@ -157,5 +160,10 @@ fn argv(args: &ArgvArgs) -> Outcome<String> {
         qmp: "qmp.sock".into(),
         shares: Vec::new(),
     };
-    Ok(qemu::paste(qemu::binary(machine.arch), &qemu::argv(&machine)))
+    let (program, words) = (qemu::binary(machine.arch), qemu::argv(&machine));
+    match context.format {
+        Format::Json => context.print_json(&serde_json::json!({ "program": program, "argv": words }))?,
+        Format::Text | Format::Markdown => println!("{}", qemu::paste(program, &words)),
+    }
+    Ok(())
 }

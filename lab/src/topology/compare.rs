@@ -104,6 +104,7 @@ pub fn compare(topology: &Topology, arch: Arch, seen: &Observation) -> Compariso
         rows.add("modules", groups(&topology.units(Level::Module)), by(|cpu| &cpu.cluster));
     }
     caches(topology, seen, &mut rows);
+    undeclared_caches(topology, seen, &mut rows);
     nodes(topology, seen, &mut rows);
     rows.add("scheduler's LLC", groups(&topology.llcs()), by(|cpu| &cpu.llc));
     domains(topology, seen, &mut rows);
@@ -120,7 +121,10 @@ fn caches(topology: &Topology, seen: &Observation, rows: &mut Comparison) {
         let name = format!("L{}{letter}", cache.level);
         let found = |cpu: &'_ Cpu| cpu.caches.iter().find(|c| c.level == cache.level && c.kind == cache.kind).cloned();
         let observed: Vec<_> = seen.cpus.iter().filter_map(found).collect();
-        let shared = groups(observed.iter().map(|c| &c.shared));
+        let mut shared = groups(observed.iter().map(|c| &c.shared));
+        if observed.len() != seen.cpus.len() {
+            shared.push_str(&format!(" (on {} of {} CPUs)", observed.len(), seen.cpus.len()));
+        }
         rows.add(format!("{name} sharing"), groups(&topology.units(cache.shared_by)), shared);
         let sizes: BTreeSet<String> = observed.iter().map(|c| c.size_kib.map_or("?".into(), size_text)).collect();
         rows.add_inexpressible(
@@ -132,11 +136,32 @@ fn caches(topology: &Topology, seen: &Observation, rows: &mut Comparison) {
     }
 }
 
+/// Caches that the guest shows and nobody declared.
+fn undeclared_caches(topology: &Topology, seen: &Observation, rows: &mut Comparison) {
+    let shown: BTreeSet<_> = seen.cpus.iter().flat_map(|cpu| &cpu.caches).map(|c| (c.level, c.kind)).collect();
+    for (level, kind) in shown {
+        if !topology.caches.iter().any(|c| c.level == level && c.kind == kind) {
+            rows.add(format!("L{level} {kind:?}").to_lowercase(), "none".into(), "present".into());
+        }
+    }
+}
+
+/// Share of a node's memory that a kernel may keep for itself before it counts the rest: page structures, its image and the
+/// initramfs.
+const KEPT_BY_THE_KERNEL: f64 = 0.25;
+
 fn nodes(topology: &Topology, seen: &Observation, rows: &mut Comparison) {
     rows.add("nodes", groups(topology.nodes.iter().map(|n| &n.cpus)), groups(seen.nodes.iter().map(|n| &n.cpus)));
     // Linux may renumber nodes, so rows of the matrix are matched by CPUs.
     let position = |cpus: &CpuSet| seen.nodes.iter().position(|node| node.cpus == *cpus);
     let order: Vec<Option<usize>> = topology.nodes.iter().map(|node| position(&node.cpus)).collect();
+    for (n, node) in topology.nodes.iter().enumerate() {
+        let declared = format!("{}M", node.memory_mib);
+        let kib = order[n].map_or(0, |at| seen.nodes[at].memory_kib);
+        let least = node.memory_mib as f64 * 1024.0 * (1.0 - KEPT_BY_THE_KERNEL);
+        let fits = kib as f64 >= least && kib <= node.memory_mib * 1024;
+        rows.add(format!("node {n} memory"), declared.clone(), if fits { declared } else { format!("{}M", kib >> 10) });
+    }
     for (n, declared) in topology.distances.iter().enumerate() {
         let cell = |to: &Option<usize>| match (order[n], to) {
             (Some(from), Some(to)) => seen.nodes[from].distances.get(*to).map_or("?".into(), u32::to_string),
@@ -217,7 +242,7 @@ pub(super) mod tests {
                 .map(|(n, (node, distances))| Node {
                     node: n as u32,
                     cpus: node.cpus.clone(),
-                    memory_kib: 1,
+                    memory_kib: node.memory_mib * 1024 - 4096,
                     distances: distances.clone(),
                 })
                 .collect(),
@@ -259,6 +284,14 @@ pub(super) mod tests {
         let mut lie = good.clone();
         lie.cpus.iter_mut().for_each(|cpu| cpu.caches[2].shared = CpuSet::range(0, 24));
         assert_eq!(differing(&lie), ["L2 sharing"]);
+
+        let mut lie = good.clone();
+        lie.nodes[1].memory_kib /= 2;
+        assert_eq!(differing(&lie), ["node 1 memory"]);
+
+        let mut lie = good.clone();
+        lie.cpus[5].caches.pop();
+        assert_eq!(differing(&lie), ["L3 sharing"]);
 
         let mut lie = good;
         lie.model.model = "143".into();
