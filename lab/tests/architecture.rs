@@ -79,6 +79,7 @@ fn pure_modules_do_no_io() {
     let pure = [
         "topology/model.rs",
         "topology/check.rs",
+        "topology/rules.rs",
         "topology/scale.rs",
         "topology/compare.rs",
         "topology/show.rs",

@@ -7,15 +7,17 @@ mod compare;
 mod draw;
 mod library;
 mod model;
+mod rules;
 mod scale;
 mod schema;
 mod show;
 
 pub use capture::{CaptureError, capture};
-pub use check::{TopologyError, parse};
+pub use check::parse;
 pub use compare::{Comparison, Finding, Row, compare};
 pub use draw::draw;
 pub use library::{load, names};
 pub use model::{Arch, CacheDecl, CpuDecl, Level, NodeDecl, Shape, Topology};
+pub use rules::TopologyError;
 pub use scale::{ScaleError, scale};
 pub use show::show;

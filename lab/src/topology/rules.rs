@@ -1,0 +1,254 @@
+//! The rules of a topology: one error per rule, each with its place in the file and what to do.
+
+// miette's derive assigns the fields of each variant, which the lint takes for unused.
+#![allow(unused_assignments)]
+
+use super::model::Level;
+use miette::{Diagnostic, SourceSpan};
+
+/// Most CPUs of a guest: the limit of QEMU's q35 machine (hw/i386/pc_q35.c, `max_cpus`).
+pub(super) const MOST_CPUS: u64 = 4096;
+
+/// A rule that a topology breaks. The number in the code is the rule's number in docs/topology.md.
+#[derive(Debug, thiserror::Error, Diagnostic)]
+pub enum TopologyError {
+    /// The text is not TOML, or has a key or a type that the schema does not know.
+    #[error("{message}")]
+    #[diagnostic(
+        code(topology::syntax),
+        help("docs/topology.md lists every key; `topolab topology show cwf-snc3` prints an example")
+    )]
+    Syntax {
+        /// The parser's words.
+        message: String,
+        /// Where.
+        #[label("here")]
+        at: Option<SourceSpan>,
+    },
+    /// A schema version from the future.
+    #[error("schema {given} is not known; this program reads schema 1")]
+    #[diagnostic(code(topology::schema))]
+    Schema {
+        /// What the file says.
+        given: u32,
+        /// Where.
+        #[label("written for another version")]
+        at: SourceSpan,
+    },
+    /// A count of zero.
+    #[error("{what} is 0; a machine has at least one")]
+    #[diagnostic(code(topology::zero_count))]
+    ZeroCount {
+        /// The key.
+        what: &'static str,
+        /// Where.
+        #[label("must be at least 1")]
+        at: SourceSpan,
+    },
+    /// More CPUs than the machine type takes.
+    #[error("the shape has {cpus} CPUs; QEMU's machine takes {MOST_CPUS}")]
+    #[diagnostic(
+        code(topology::too_many_cpus),
+        help("packages × dies × modules × cores × threads is the number of CPUs")
+    )]
+    TooManyCpus {
+        /// How many.
+        cpus: u64,
+        /// Where.
+        #[label("multiplies out to too many")]
+        at: SourceSpan,
+    },
+    /// No architecture, or one that does not exist.
+    #[error("`{given}` is not an architecture")]
+    #[diagnostic(code(topology::arch), help("[cpu.x86_64], [cpu.aarch64] or [cpu.ppc64le]; at least one"))]
+    Arch {
+        /// What the file says.
+        given: String,
+        /// Where.
+        #[label("in this table")]
+        at: SourceSpan,
+    },
+    /// A CPU model with characters that would end the QEMU option.
+    #[error("`{given}` cannot be a QEMU CPU model")]
+    #[diagnostic(
+        code(topology::cpu_model),
+        help("letters, digits, dot, dash and underscore, as `qemu-system-x86_64 -cpu help` prints them")
+    )]
+    CpuModel {
+        /// What the file says.
+        given: String,
+        /// Where.
+        #[label("not a model name")]
+        at: SourceSpan,
+    },
+    /// A size that cannot be read.
+    #[error("`{given}` is not a size")]
+    #[diagnostic(code(topology::size), help("a whole number above 0 and K, M or G: 32K, 4M, 576M"))]
+    Size {
+        /// What the file says.
+        given: String,
+        /// Where.
+        #[label("not a size")]
+        at: SourceSpan,
+    },
+    /// A cache level that is not 1 to 3.
+    #[error("cache level {level} is not 1, 2 or 3")]
+    #[diagnostic(code(topology::cache_level))]
+    CacheLevel {
+        /// What the file says.
+        level: u32,
+        /// Where.
+        #[label("must be 1, 2 or 3")]
+        at: SourceSpan,
+    },
+    /// The same cache twice.
+    #[error("level {level} is declared twice for the same use")]
+    #[diagnostic(
+        code(topology::cache_twice),
+        help("a level is either one unified cache, or one for data and one for instructions")
+    )]
+    CacheTwice {
+        /// The level.
+        level: u32,
+        /// Where.
+        #[label("declared before")]
+        at: SourceSpan,
+    },
+    /// An outer cache shared by fewer CPUs than an inner one.
+    #[error("the L{level} is shared by a {outer}, but an inner level by a {inner}, which is wider")]
+    #[diagnostic(
+        code(topology::cache_order),
+        help("a cache is shared by at least the CPUs that share the level below it")
+    )]
+    CacheOrder {
+        /// The outer level.
+        level: u32,
+        /// Its unit.
+        outer: Level,
+        /// The inner unit.
+        inner: Level,
+        /// Where.
+        #[label("narrower than the level below")]
+        at: SourceSpan,
+    },
+    /// A cache declared per thread or per node.
+    #[error("a cache cannot be shared by a {level}")]
+    #[diagnostic(
+        code(topology::cache_unit),
+        help(
+            "core, module, die or package; a last-level cache that a node splits is `shared_by = \"package\"` with [scheduler] llc = \"node\""
+        )
+    )]
+    CacheUnit {
+        /// The unit.
+        level: Level,
+        /// Where.
+        #[label("not a unit that QEMU can give a cache")]
+        at: SourceSpan,
+    },
+    /// Nodes that do not divide the CPUs.
+    #[error("{count} nodes do not divide {cpus} CPUs into equal parts")]
+    #[diagnostic(code(topology::node_count))]
+    NodeCount {
+        /// Nodes.
+        count: u32,
+        /// CPUs.
+        cpus: u32,
+        /// Where.
+        #[label("does not divide the number of CPUs")]
+        at: SourceSpan,
+    },
+    /// A node boundary inside a core or module.
+    #[error("a node of {per_node} CPUs would cut a {unit} of {per_unit} CPUs")]
+    #[diagnostic(
+        code(topology::node_cuts),
+        help("choose a count of nodes so that each holds whole cores and whole modules")
+    )]
+    NodeCuts {
+        /// CPUs per node.
+        per_node: u32,
+        /// What is cut.
+        unit: Level,
+        /// Its CPUs.
+        per_unit: u32,
+        /// Where.
+        #[label("cuts it")]
+        at: SourceSpan,
+    },
+    /// A matrix of the wrong size.
+    #[error("the distance matrix must be {nodes} × {nodes}; row {row} has {columns} of {rows} rows")]
+    #[diagnostic(code(topology::distance_shape))]
+    DistanceShape {
+        /// Nodes.
+        nodes: u32,
+        /// Rows given.
+        rows: usize,
+        /// A row that is wrong, from 0.
+        row: usize,
+        /// Its columns.
+        columns: usize,
+        /// Where.
+        #[label("wrong size")]
+        at: SourceSpan,
+    },
+    /// A distance out of range.
+    #[error("the distance from node {from} to node {to} is {distance}; it must be {rule}")]
+    #[diagnostic(code(topology::distance), help("ACPI 6.5, 5.2.17: 10 is local, everything else is more than 10"))]
+    Distance {
+        /// Row.
+        from: usize,
+        /// Column.
+        to: usize,
+        /// What the file says.
+        distance: u32,
+        /// What is allowed.
+        rule: &'static str,
+        /// Where.
+        #[label("out of range")]
+        at: SourceSpan,
+    },
+    /// A last-level cache that spans nodes.
+    #[error("the last-level cache of a {llc} would span {nodes} nodes")]
+    #[diagnostic(
+        code(topology::llc_spans_nodes),
+        help("the scheduler never lets a cache domain cross a node (kernel/sched/topology.c); use llc = \"node\"")
+    )]
+    LlcSpansNodes {
+        /// The unit.
+        llc: Level,
+        /// How many nodes one of it covers.
+        nodes: usize,
+        /// Where.
+        #[label("wider than a node")]
+        at: SourceSpan,
+    },
+    /// A last-level cache without a cache behind it.
+    #[error("the scheduler's last-level cache is a {llc}, but the outermost declared cache is shared by a {cache}")]
+    #[diagnostic(
+        code(topology::llc_without_cache),
+        help("llc names the unit of the outermost cache, or `node` where nodes split that cache")
+    )]
+    LlcWithoutCache {
+        /// The unit.
+        llc: Level,
+        /// The outermost cache's.
+        cache: Level,
+        /// Where.
+        #[label("no cache makes this true")]
+        at: SourceSpan,
+    },
+    /// Too little memory to boot.
+    #[error("{memory} MiB in all are too little for {cpus} CPUs; the guest needs {needed}")]
+    #[diagnostic(code(topology::memory), help("raise guest_memory: it is each node's share"))]
+    Memory {
+        /// MiB in all.
+        memory: u64,
+        /// CPUs.
+        cpus: u32,
+        /// MiB needed.
+        needed: u64,
+        /// Where.
+        #[label("each node's share")]
+        at: SourceSpan,
+    },
+}
