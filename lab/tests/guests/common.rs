@@ -1,5 +1,7 @@
 //! What the tests with real guests share: starting topolab, finding its guests, and cleaning up.
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -60,10 +62,10 @@ pub(crate) fn wait_for_console(results: &Path, text: &str, seconds: u64) {
     });
 }
 
-/// Sends a signal by number.
-pub(crate) fn signal(pid: u32, name: &str) {
-    let status = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status().expect("kill starts");
-    assert!(status.success(), "no signal {name} to {pid}");
+/// Sends a signal.
+pub(crate) fn signal(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(pid).expect("a process id"));
+    kill(pid, signal).expect("a living process");
 }
 
 /// Ends a child that a failed assertion would leave behind.

@@ -1,6 +1,7 @@
 //! Real guests: what goes right, and every way in which it can go wrong. They share the kernel that CI has built.
 
 use crate::common::{Guarded, code_and_words, output, qemu_of, root, signal, topolab, wait_for, wait_for_console};
+use nix::sys::signal::Signal;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -110,7 +111,7 @@ fn a_killed_qemu_is_the_labs_fault() {
     let mut child = Guarded(child);
     wait_for_console(folder.path(), "topolab: hello", 120);
     let qemu = wait_for("QEMU", 60, || qemu_of(child.0.id()));
-    signal(qemu, "KILL");
+    signal(qemu, Signal::SIGKILL);
     let status = wait_for("topolab's end", 60, || child.0.try_wait().expect("waits"));
     assert_eq!(status.code(), Some(5));
     let records = records(folder.path());
@@ -166,7 +167,7 @@ fn ctrl_c_keeps_what_is_finished_and_leaves_nothing_behind() {
     let mut child = Guarded(child);
     wait_for("the first record", 180, || (!records(folder.path()).is_empty()).then_some(()));
     let qemu = wait_for("the second guest", 60, || qemu_of(child.0.id()));
-    signal(child.0.id(), "INT");
+    signal(child.0.id(), Signal::SIGINT);
     let status = wait_for("topolab's end", 30, || child.0.try_wait().expect("waits"));
     assert_eq!(status.code(), Some(130));
     wait_for("QEMU's end", 10, || (!Path::new(&format!("/proc/{qemu}")).exists()).then_some(()));

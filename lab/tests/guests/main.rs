@@ -7,3 +7,4 @@ mod common;
 mod faults;
 mod first_run;
 mod machines;
+mod random;
