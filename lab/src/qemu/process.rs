@@ -74,16 +74,29 @@ fn connect(child: &mut Child, socket: &Path, stderr: &Path) -> Outcome<Monitor> 
     stream.set_read_timeout(Some(MONITOR_DEADLINE)).trying("QMP")?;
     let mut reader = BufReader::new(stream);
     // QEMU listens before it looks at CPU models and memory, so it may still refuse after the connection: then the greeting
-    // never comes, which qapi takes for impossible.
-    let greeting = reader.fill_buf().map(|bytes| !bytes.is_empty());
-    if !greeting.as_ref().is_ok_and(|came| *came) {
-        let _ = child.kill();
-        let status = child.wait().trying("wait for QEMU")?;
-        return Err(Fault::lab(format!("QEMU refused to start ({status})")).detail(words_of(stderr)));
-    }
+    // never comes, which qapi takes for impossible, or the rest of the handshake fails.
+    let greeted = reader.fill_buf().is_ok_and(|bytes| !bytes.is_empty());
     let mut monitor = Qmp::new(Stream::new(reader, writer));
-    monitor.handshake().map_err(|e| Fault::lab(format!("QMP handshake: {e}")).detail(words_of(stderr)))?;
+    let shaken = match greeted {
+        true => monitor.handshake().map(|_| ()).map_err(|e| e.to_string()),
+        false => Err("no greeting".to_string()),
+    };
+    if let Err(why) = shaken {
+        return Err(refusal(child, &why, stderr)?);
+    }
     Ok(monitor)
+}
+
+/// Why a QEMU whose handshake failed did so: it is about to end, or it is alive and talks nonsense.
+fn refusal(child: &mut Child, why: &str, stderr: &Path) -> Outcome<Fault> {
+    let begun = Instant::now();
+    while begun.elapsed() < QUIT_GRACE {
+        if let Some(status) = child.try_wait().trying("wait for QEMU")? {
+            return Ok(Fault::lab(format!("QEMU refused to start ({status})")).detail(words_of(stderr)));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(Fault::lab(format!("QMP handshake: {why}")).detail(words_of(stderr)))
 }
 
 /// QEMU's own words, without the warnings about features that emulation lacks, of which a modern CPU model has dozens.
