@@ -63,6 +63,9 @@ pub fn binary(arch: Arch) -> &'static str {
 /// The words after the program's name.
 pub fn argv(machine: &Machine) -> Vec<String> {
     let mut options = vec![Opt::flag("nodefaults"), Opt::first("display", "none"), Opt::flag("no-reboot")];
+    // Stopped until the monitor has shaken hands: what the monitor does while the guest runs wakes QEMU's main loop, and which
+    // of its threads runs a due timer then depends on the host (qemu_timer_notify_cb kicks the first CPU from any but its own).
+    options.push(Opt::flag("S"));
     options.extend(machine_options(machine));
     options.extend(accel_options(machine));
     options.extend(memory_options(&machine.topology));

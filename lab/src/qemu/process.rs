@@ -81,7 +81,8 @@ fn connect(child: &mut Child, socket: &Path, stderr: &Path) -> Outcome<Monitor> 
         true => monitor.handshake().map(|_| ()).map_err(|e| e.to_string()),
         false => Err("no greeting".to_string()),
     };
-    if let Err(why) = shaken {
+    let started = shaken.and_then(|()| monitor.execute(&qmp::cont {}).map(|_| ()).map_err(|e| e.to_string()));
+    if let Err(why) = started {
         return Err(refusal(child, &why, stderr)?);
     }
     Ok(monitor)

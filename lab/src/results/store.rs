@@ -20,7 +20,8 @@ impl Store {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).map(|d| d.as_millis()).unwrap_or_default();
         std::fs::create_dir_all(results).trying(results.display())?;
         let results = std::path::absolute(results).trying(results.display())?;
-        let folder = results.join(format!("{since}-{}", &hex(&[&json])[..8]));
+        // The process keeps apart two labs that begin the same plan in the same millisecond.
+        let folder = results.join(format!("{since}-{}-{}", &hex(&[&json])[..8], std::process::id()));
         std::fs::create_dir(&folder).trying(folder.display())?;
         write_whole(&folder.join("plan.json"), &json)?;
         Ok(Self { folder })
