@@ -3,6 +3,7 @@
 use super::{Context, Format};
 use crate::bench::{self, AccelWish, Finished, RunWish};
 use crate::fault::{Fault, Outcome};
+use crate::qemu::quote;
 use crate::report;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -139,9 +140,6 @@ fn go(command: &str, args: &RunArgs, against_base: bool, context: &Context) -> O
 
 /// The command line as a person would type it again.
 fn reproducer() -> String {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let plain =
-        |word: &String| !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_./,=:@%+".contains(c));
-    let quote = |word: &String| if plain(word) { word.clone() } else { format!("'{}'", word.replace('\'', r"'\''")) };
-    std::iter::once("topolab".to_string()).chain(words.iter().map(quote)).collect::<Vec<_>>().join(" ")
+    let words = std::env::args().skip(1).map(|word| quote(&word));
+    std::iter::once("topolab".to_string()).chain(words).collect::<Vec<_>>().join(" ")
 }

@@ -200,13 +200,17 @@ fn append(machine: &Machine) -> String {
     words.iter().copied().chain(machine.append.iter().map(String::as_str)).collect::<Vec<_>>().join(" ")
 }
 
+/// A word as a shell takes it to the letter.
+pub fn quote(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,=:+@%".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_string(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
 /// A command line that a person can paste into a shell.
 pub fn paste(program: &str, words: &[String]) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,=:+@%".contains(c);
-    let quote = |word: &String| match !word.is_empty() && word.chars().all(plain) {
-        true => word.clone(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    };
     let mut out = program.to_string();
     for word in words {
         // An option begins a line, its value follows it.

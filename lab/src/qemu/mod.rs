@@ -7,7 +7,7 @@ mod features;
 mod options;
 mod process;
 
-pub use argv::{Accel, Machine, Share, argv, binary, paste};
+pub use argv::{Accel, Machine, Share, argv, binary, paste, quote};
 pub(crate) use features::on_path;
 pub use features::{Qemu, find};
 pub use process::{End, Running, start};
