@@ -293,6 +293,7 @@ fn host(qemu: &Qemu, accel_reason: String) -> Host {
         qemu: qemu.version.clone(),
         topolab: env!("CARGO_PKG_VERSION").into(),
         agent: image::agent_digest(),
+        turnstile: qemu::turnstile_digest(),
         accel_reason,
     }
 }

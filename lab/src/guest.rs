@@ -80,7 +80,14 @@ pub fn live(birth: Birth<'_>, cancel: &Cancel) -> Outcome<Lived> {
     let paste = qemu::paste(&birth.qemu.path.display().to_string(), &words);
     std::fs::write(birth.folder.join("qemu.txt"), paste).trying("qemu.txt")?;
 
-    let mut running = qemu::start(&birth.qemu.path, &words, &machine.qmp, birth.folder.join("qemu.stderr"))?;
+    let launch = qemu::Launch {
+        program: &birth.qemu.path,
+        words: &words,
+        monitor: &machine.qmp,
+        stderr: &birth.folder.join("qemu.stderr"),
+        clock: machine.clock,
+    };
+    let mut running = qemu::start(launch)?;
     let mut console = Console::new(machine.console);
     let ending = follow(&mut running, &mut console, birth.deadlines, cancel);
     // QEMU first, then the shares: they end when it closes their sockets.

@@ -59,6 +59,8 @@ pub struct Host {
     pub topolab: String,
     /// SHA-256 of the guest agent: under the virtual clock another build of it is another input.
     pub agent: String,
+    /// SHA-256 of the library that makes QEMU's threads take turns under the virtual clock.
+    pub turnstile: String,
     /// Why KVM is used or not.
     pub accel_reason: String,
 }
@@ -223,6 +225,7 @@ pub(crate) mod tests {
                 qemu: "10".into(),
                 topolab: "0".into(),
                 agent: "a".repeat(64),
+                turnstile: "b".repeat(64),
                 accel_reason: "r".into(),
             },
         }

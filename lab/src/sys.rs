@@ -1,7 +1,8 @@
-//! The one place with `unsafe`: a child that must not outlive the lab.
+//! The tool's one place with `unsafe`: what a child is given between fork and exec.
 
 #![allow(unsafe_code)]
 
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -19,4 +20,17 @@ pub fn tie_to_this_thread(command: &mut Command) {
             Ok(())
         });
     }
+}
+
+/// Lets the child inherit a file; returns its number there. Every other child still closes it on exec.
+pub fn hand_down(command: &mut Command, file: OwnedFd) -> i32 {
+    let number = file.as_raw_fd();
+    // SAFETY: fcntl is async-signal-safe (signal-safety(7)), and the closure owns the file, so the number is valid.
+    unsafe {
+        command.pre_exec(move || {
+            nix::fcntl::fcntl(&file, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::empty()))?;
+            Ok(())
+        });
+    }
+    number
 }

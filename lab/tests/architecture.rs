@@ -117,7 +117,7 @@ fn pure_modules_do_no_io() {
 #[test]
 fn every_file_begins_with_what_it_is_for() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for folder in ["src", "wire/src", "agent/src", "model/src"] {
+    for folder in ["src", "wire/src", "agent/src", "model/src", "turnstile/src"] {
         for (path, text) in files(&root.join(folder)) {
             assert!(text.starts_with("//! "), "{} has no words at its top", path.display());
         }

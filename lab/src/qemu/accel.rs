@@ -3,7 +3,7 @@
 
 use super::argv::{Accel, Machine, argv};
 use super::features::Qemu;
-use super::process::start;
+use super::process::{Launch, start};
 use crate::fault::{Outcome, Trying};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -69,7 +69,11 @@ fn no(reason: &str) -> Probe {
 fn boot(qemu: &Qemu, machine: &Machine, accel: Accel, scratch: &Path) -> Outcome<Probe> {
     let machine = Machine { accel, ..machine.clone() };
     let _ = std::fs::remove_file(&machine.console);
-    let mut running = match start(&qemu.path, &argv(&machine), &machine.qmp, scratch.join("kvm.stderr")) {
+    let stderr = scratch.join("kvm.stderr");
+    let words = argv(&machine);
+    let launch =
+        Launch { program: &qemu.path, words: &words, monitor: &machine.qmp, stderr: &stderr, clock: machine.clock };
+    let mut running = match start(launch) {
         Ok(running) => running,
         Err(fault) => return Ok(no(&one_line(&fault.to_string()))),
     };
@@ -84,7 +88,7 @@ fn boot(qemu: &Qemu, machine: &Machine, accel: Accel, scratch: &Path) -> Outcome
             return Ok(no(&format!("a guest died on KVM: {}", one_line(&format!("{end:?}")))));
         }
         if running.paused_by_error() {
-            let said = std::fs::read_to_string(scratch.join("kvm.stderr")).unwrap_or_default();
+            let said = std::fs::read_to_string(&stderr).unwrap_or_default();
             let word = said.lines().find(|line| line.contains("KVM")).unwrap_or("KVM reported an internal error");
             return Ok(no(&format!("a guest died on KVM: {word}")));
         }

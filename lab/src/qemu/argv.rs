@@ -66,6 +66,8 @@ pub fn argv(machine: &Machine) -> Vec<String> {
     // Stopped until the monitor has shaken hands: what the monitor does while the guest runs wakes QEMU's main loop, and which
     // of its threads runs a due timer then depends on the host (qemu_timer_notify_cb kicks the first CPU from any but its own).
     options.push(Opt::flag("S"));
+    // Threads with names: people find a vCPU in top by its own, and so does the turnstile.
+    options.push(Opt::pairs("name").with("guest", "topolab").with("debug-threads", "on"));
     options.extend(machine_options(machine));
     options.extend(accel_options(machine));
     options.extend(memory_options(&machine.topology));

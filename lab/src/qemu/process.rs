@@ -1,5 +1,6 @@
 //! A running QEMU: started with its end already provided for.
 
+use super::turnstile;
 use crate::fault::{Fault, Outcome, Trying};
 use crate::sys;
 use qapi::qmp::{self, Event};
@@ -10,6 +11,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
+use topolab_wire::Clock;
 
 /// How long QEMU may take to open its monitor: it maps memory and connects the shares before that.
 const MONITOR_DEADLINE: Duration = Duration::from_secs(30);
@@ -36,15 +38,46 @@ pub struct Running {
     stderr: PathBuf,
 }
 
+/// How to start a QEMU.
+#[derive(Debug, Clone, Copy)]
+pub struct Launch<'a> {
+    /// The program.
+    pub program: &'a Path,
+    /// Its words.
+    pub words: &'a [String],
+    /// The monitor's socket, as the words name it.
+    pub monitor: &'a Path,
+    /// File for its standard error.
+    pub stderr: &'a Path,
+    /// Whose time it keeps: under the virtual clock its threads must take turns.
+    pub clock: Clock,
+}
+
 /// Starts QEMU and shakes hands on its monitor. Must be called from the thread that will wait for it.
-pub fn start(program: &Path, words: &[String], monitor: &Path, stderr: PathBuf) -> Outcome<Running> {
-    let errors = std::fs::File::create(&stderr).trying(stderr.display())?;
+pub fn start(launch: Launch<'_>) -> Outcome<Running> {
+    let Launch { program, words, monitor, stderr, clock } = launch;
+    let errors = std::fs::File::create(stderr).trying(stderr.display())?;
     let mut command = Command::new(program);
     command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
     sys::tie_to_this_thread(&mut command);
+    match clock {
+        Clock::Virtual => turnstile::preload(&mut command)?,
+        Clock::Real => {}
+    }
     let mut child = command.spawn().trying(program.display())?;
-    match connect(&mut child, monitor, &stderr) {
-        Ok(monitor) => Ok(Running { child, monitor, stderr }),
+    let begun = connect(&mut child, monitor, stderr).and_then(|mut monitor| {
+        match clock {
+            Clock::Virtual => turnstile::require(stderr)?,
+            Clock::Real => {}
+        }
+        let begun = monitor.execute(&qmp::cont {}).map(|_| ()).map_err(|e| e.to_string());
+        match begun {
+            Ok(()) => Ok(monitor),
+            Err(why) => Err(refusal(&mut child, &why, stderr)?),
+        }
+    });
+    match begun {
+        Ok(monitor) => Ok(Running { child, monitor, stderr: stderr.to_path_buf() }),
         Err(fault) => {
             // Nothing may be left behind, whatever the reason.
             let _ = child.kill();
@@ -81,11 +114,10 @@ fn connect(child: &mut Child, socket: &Path, stderr: &Path) -> Outcome<Monitor> 
         true => monitor.handshake().map(|_| ()).map_err(|e| e.to_string()),
         false => Err("no greeting".to_string()),
     };
-    let started = shaken.and_then(|()| monitor.execute(&qmp::cont {}).map(|_| ()).map_err(|e| e.to_string()));
-    if let Err(why) = started {
-        return Err(refusal(child, &why, stderr)?);
+    match shaken {
+        Ok(()) => Ok(monitor),
+        Err(why) => Err(refusal(child, &why, stderr)?),
     }
-    Ok(monitor)
 }
 
 /// Why a QEMU whose handshake failed did so: it is about to end, or it is alive and talks nonsense.
@@ -162,9 +194,13 @@ impl Running {
         }
     }
 
-    /// Ends it: politely over QMP, then by SIGKILL.
+    /// Ends it: politely, then by SIGKILL. By SIGTERM beside QMP's quit, since a main loop that waits for its turn sees only
+    /// that; both mean the same to QEMU.
     pub fn stop(&mut self) {
         let _ = self.monitor.write_command(&qmp::quit {});
+        if let Ok(id) = i32::try_from(self.child.id()) {
+            let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(id), nix::sys::signal::Signal::SIGTERM);
+        }
         let begun = Instant::now();
         while begun.elapsed() < QUIT_GRACE {
             if let Ok(Some(_)) = self.child.try_wait() {

@@ -3,7 +3,7 @@
 use crate::common::{Guarded, code_and_words, output, qemu_of, root, signal, topolab, wait_for, wait_for_console};
 use nix::sys::signal::Signal;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 /// A short real run on the smallest machine.
 const PIPE: [&str; 8] = ["run", "-t", "smoke", "-b", "sched-pipe", "-p", "loops=100", "--boots=1"];
@@ -264,20 +264,34 @@ fn a_qemu_that_refuses_is_quoted() {
     assert!(said.contains("QEMU refused to start") && said.contains("SapphireRabbits"), "{said}");
 }
 
+/// Runs topolab with the real QEMU behind a shell line.
+fn with_qemu_behind(line: &str, folder: &Path, words: &[&str]) -> Output {
+    let real = Command::new("sh").args(["-c", "command -v qemu-system-x86_64"]).output().expect("sh");
+    let real = String::from_utf8_lossy(&real.stdout).trim().to_string();
+    let wrapper = folder.join("qemu-system-x86_64");
+    std::fs::write(&wrapper, format!("#!/bin/sh\n{line}\nexec '{real}' \"$@\"\n")).expect("a file");
+    assert!(Command::new("chmod").arg("+x").arg(&wrapper).status().expect("chmod").success());
+    let path = format!("{}:{}", folder.display(), std::env::var("PATH").expect("PATH"));
+    topolab(folder, words).env("PATH", path).output().expect("starts")
+}
+
+#[test]
+fn a_qemu_whose_virtual_clock_would_not_repeat_is_refused() {
+    // As a statically linked one, which no library can be preloaded into.
+    let folder = tempfile::tempdir().expect("a folder");
+    let words = ["run", "-t", "smoke", "-b", "epoll-fanin", "--clock=virtual"];
+    let ran = with_qemu_behind("unset LD_PRELOAD", folder.path(), &words);
+    let (code, said) = code_and_words(&ran);
+    assert_eq!(code, Some(5), "{said}");
+    assert!(said.contains("virtual clock does not repeat") && said.contains("dynamically linked"), "{said}");
+}
+
 #[test]
 fn a_qemu_that_is_too_old_is_told_apart() {
     // The real QEMU answers everything but the option that old ones lack: what Debian 12's own 7.2 says, to the letter.
     let folder = tempfile::tempdir().expect("a folder");
-    let real = Command::new("sh").args(["-c", "command -v qemu-system-x86_64"]).output().expect("sh");
-    let real = String::from_utf8_lossy(&real.stdout).trim().to_string();
-    let old = folder.path().join("qemu-system-x86_64");
-    let script = format!(
-        "#!/bin/sh\ncase \"$*\" in *smp-cache*) echo \"qemu-system-x86_64: Property 'pc-q35-7.2-machine.smp-cache' not found\" >&2; exit 1;; esac\nexec '{real}' \"$@\"\n"
-    );
-    std::fs::write(&old, script).expect("a file");
-    assert!(Command::new("chmod").arg("+x").arg(&old).status().expect("chmod").success());
-    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").expect("PATH"));
-    let ran = topolab(folder.path(), &PIPE).env("PATH", path).output().expect("starts");
+    let case = "case \"$*\" in *smp-cache*) echo \"qemu-system-x86_64: Property 'pc-q35-7.2-machine.smp-cache' not found\" >&2; exit 1;; esac";
+    let ran = with_qemu_behind(case, folder.path(), &PIPE);
     let (code, said) = code_and_words(&ran);
     assert_eq!(code, Some(5), "{said}");
     assert!(
