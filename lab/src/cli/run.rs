@@ -133,7 +133,7 @@ fn go(command: &str, args: &RunArgs, against_base: bool, context: &Context) -> O
     }
     context.progress.say(format!("records: {}", store.folder().display()));
     match trials.into_iter().find_map(|trial| trial.fault) {
-        Some(fault) => Err(Fault { kind: fault.kind, message: fault.message, detail: fault.detail, help: None }),
+        Some(fault) => Err(Fault { kind: fault.kind, message: fault.message, detail: fault.detail, help: fault.help }),
         None => Ok(summary.exit_code()),
     }
 }

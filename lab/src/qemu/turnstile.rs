@@ -40,10 +40,13 @@ pub(super) fn require(stderr: &Path) -> Outcome<()> {
     match words.lines().any(|line| line == GREETING) {
         true => Ok(()),
         false => {
-            let refused: Vec<&str> = words.lines().filter(|line| line.contains("LD_PRELOAD")).collect();
-            Err(Fault::lab("this QEMU does not take the library without which its virtual clock does not repeat")
-                .detail(refused.join("\n"))
-                .help("a dynamically linked QEMU is needed, as Debian packages it; `--clock real` runs on any"))
+            // ld.so(8) says why it ignores a library.
+            let why = words.lines().find(|line| line.contains("LD_PRELOAD")).map(|line| format!(" ({line})"));
+            let why = why.unwrap_or_default();
+            Err(Fault::lab(format!(
+                "this QEMU does not take the library without which its virtual clock does not repeat{why}"
+            ))
+            .help("a dynamically linked QEMU is needed, as Debian packages it; `--clock real` runs on any"))
         }
     }
 }

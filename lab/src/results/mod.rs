@@ -107,10 +107,13 @@ pub struct FaultRecord {
     pub message: String,
     /// The evidence.
     pub detail: Option<String>,
+    /// What to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub help: Option<String>,
 }
 
 impl From<Fault> for FaultRecord {
     fn from(fault: Fault) -> Self {
-        Self { kind: fault.kind, message: fault.message, detail: fault.detail }
+        Self { kind: fault.kind, message: fault.message, detail: fault.detail, help: fault.help }
     }
 }
