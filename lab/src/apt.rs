@@ -5,6 +5,7 @@
 
 use crate::fault::{Fault, Outcome, Trying};
 use crate::paths::CacheDir;
+use crate::topology::Arch;
 use duct::cmd;
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::File;
@@ -17,6 +18,7 @@ const FRESH: Duration = Duration::from_secs(24 * 3600);
 /// A private apt with its own sources, lists and archives.
 pub struct Apt {
     folder: PathBuf,
+    arch: Arch,
     _lock: Flock<File>,
 }
 
@@ -40,8 +42,12 @@ impl Mirror {
 impl Apt {
     /// Opens the private apt `name` with the machine's own release and further suites of the same mirror. One process at
     /// a time: the others wait.
-    pub fn open(cache: &CacheDir, name: &str, further_suites: &[&str]) -> Outcome<Self> {
-        let folder = cache.folder(&format!("apt/{name}"))?;
+    pub fn open(cache: &CacheDir, name: &str, arch: Arch, further_suites: &[&str]) -> Outcome<Self> {
+        // Lists of one architecture only: nothing is ever installed, so no package meets one of another.
+        let folder = cache.folder(&match arch {
+            Arch::X86_64 => format!("apt/{name}"),
+            Arch::Aarch64 | Arch::Ppc64le => format!("apt/{name}-{arch}"),
+        })?;
         for sub in ["lists/partial", "archives/partial", "etc"] {
             std::fs::create_dir_all(folder.join(sub)).trying(folder.display())?;
         }
@@ -60,13 +66,15 @@ impl Apt {
         }
         // An empty list of installed packages: what is on this machine has no say in what goes into a guest.
         std::fs::write(folder.join("status"), "").trying(folder.display())?;
-        Ok(Self { folder, _lock: lock })
+        Ok(Self { folder, arch, _lock: lock })
     }
 
     /// The options that make apt private.
     fn options(&self) -> Vec<String> {
         let at = |sub: &str| self.folder.join(sub).display().to_string();
         [
+            ("APT::Architecture", debian_name(self.arch).into()),
+            ("APT::Architectures", debian_name(self.arch).into()),
             ("Dir::Etc::sourcelist", "/dev/null".into()),
             ("Dir::Etc::sourceparts", at("etc")),
             ("Dir::Etc::preferences", "/dev/null".into()),
@@ -120,8 +128,19 @@ impl Apt {
         if age.is_some_and(|age| age < FRESH) {
             return Ok(());
         }
-        self.run("apt-get", &["-q", "update"])?;
-        std::fs::write(&stamp, "").trying(stamp.display())
+        let Err(fault) = self.run("apt-get", &["-q", "update"]) else {
+            return std::fs::write(&stamp, "").trying(stamp.display());
+        };
+        // A mirror in the middle of its own update fails for one suite and serves the others. What is then missing is said when it
+        // is asked for; without the stamp the next call tries again.
+        let lists = std::fs::read_dir(self.folder.join("lists")).trying(self.folder.display())?;
+        let any = lists.flatten().any(|entry| entry.file_name().to_string_lossy().contains("_Packages"));
+        if !any {
+            return Err(fault);
+        }
+        let first = fault.detail.as_deref().unwrap_or_default().lines().next().unwrap_or_default().to_string();
+        eprintln!("topolab: some lists of the archive could not be fetched, going on with the others: {first}");
+        Ok(())
     }
 
     /// The versions of a package that the archive has, as it lists them.
@@ -171,6 +190,15 @@ impl Apt {
 
     fn archives(&self) -> PathBuf {
         self.folder.join("archives")
+    }
+}
+
+/// Debian's name of an architecture.
+pub fn debian_name(arch: Arch) -> &'static str {
+    match arch {
+        Arch::X86_64 => "amd64",
+        Arch::Aarch64 => "arm64",
+        Arch::Ppc64le => "ppc64el",
     }
 }
 

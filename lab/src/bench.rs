@@ -4,7 +4,7 @@
 use crate::cancel::Cancel;
 use crate::fault::{Fault, Outcome, Trying};
 use crate::image::{self, Contents, Image, Runs};
-use crate::kernel::{self, Kernel, KernelSpec, Series, Wish};
+use crate::kernel::{self, Kernel, KernelSpec, Needs, Series, Wish};
 use crate::paths::CacheDir;
 use crate::plan::{Host, Plan, PlannedBundle, PlannedKernel, Role};
 use crate::progress::Progress;
@@ -95,6 +95,10 @@ pub fn run(wish: &RunWish, lab: Lab<'_>) -> Outcome<Finished> {
     let Lab { cache, progress, cancel } = lab;
     // Everything that is the user's to mend is said before anything long begins.
     let topologies = wish.topologies.iter().map(|t| topology::load(t)).collect::<Outcome<Vec<_>>>()?;
+    if let Some(other) = topologies.iter().find(|topology| !topology.cpu.contains_key(&Arch::X86_64)) {
+        return Err(Fault::input(format!("{} is no x86_64 machine, and workloads run on those only", other.name))
+            .help(format!("`topolab topology verify {}` boots it", other.name)));
+    }
     let bundles = bundles(wish)?;
     refuse_twins("topology", topologies.iter().map(|t| t.name.as_str()))?;
     refuse_twins("bundle", bundles.iter().map(|b| b.bundle.name.as_str()))?;
@@ -106,7 +110,7 @@ pub fn run(wish: &RunWish, lab: Lab<'_>) -> Outcome<Finished> {
         ));
     }
     let qemu = qemu::find(Arch::X86_64)?;
-    qemu.require_smp_cache()?;
+    qemu.require_board()?;
     for topology in &topologies {
         trials::guests_that_fit(topology)?;
     }
@@ -138,7 +142,7 @@ pub fn run(wish: &RunWish, lab: Lab<'_>) -> Outcome<Finished> {
         seed: wish.seed,
         append: wish.append.clone(),
         margin: wish.margin,
-        host: host(&qemu, accel_reason),
+        host: host(&qemu, accel_reason)?,
     };
     let kernels: Vec<Kernel> = kernels.into_iter().map(|(_, kernel)| kernel).collect();
     let store = Store::begin(&wish.results, &plan)?;
@@ -206,7 +210,7 @@ fn kernels(
             spec: spec.clone(),
             series: series.to_vec(),
             arch: Arch::X86_64,
-            many_cpus: topologies.iter().any(|t| t.shape.cpus() > 255),
+            needs: Needs::of(topologies),
             bundles: bundles.iter().map(|b| (b.bundle.name.clone(), b.bundle.kernel.clone())).collect(),
             fragments: wish.fragments.clone(),
         };
@@ -261,10 +265,11 @@ pub fn probe(qemu: &Qemu, kernel: &Kernel, cache: &CacheDir) -> Outcome<Probe> {
         clock: Clock::Real,
         modules: Vec::new(),
         root: RootFrom::None,
+        partition: Default::default(),
         work: Work::Observe,
     };
-    image::write_initramfs(&at("initrd"), &Contents { order: &order, modules: &[], tree: None })?;
-    let mut machine = trials::machine(&topology::load("smoke")?, kernel, Accel::Kvm, Clock::Real, 1, &[]);
+    image::write_initramfs(&at("initrd"), &Contents { arch: Arch::X86_64, order: &order, modules: &[], tree: None })?;
+    let mut machine = trials::machine(&topology::load("smoke")?, Arch::X86_64, kernel, Accel::Kvm, Clock::Real, 1, &[]);
     machine.console = at("console");
     machine.qmp = at("qmp");
     machine.initrd = at("initrd");
@@ -281,21 +286,21 @@ pub fn known_probe(qemu: &Qemu, cache: &CacheDir) -> Option<Probe> {
 }
 
 /// What a reader must know of the host.
-fn host(qemu: &Qemu, accel_reason: String) -> Host {
+fn host(qemu: &Qemu, accel_reason: String) -> Outcome<Host> {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo
         .lines()
         .find_map(|line| line.strip_prefix("model name")?.split_once(':').map(|(_, name)| name.trim().to_string()));
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    Host {
+    Ok(Host {
         machine: format!("{} × {}, Linux {}", cpus, model.unwrap_or_else(|| "unknown CPU".into()), release.trim()),
         qemu: qemu.version.clone(),
         topolab: env!("CARGO_PKG_VERSION").into(),
-        agent: image::agent_digest(),
+        agent: image::agent_digest(Arch::X86_64)?,
         turnstile: qemu::turnstile_digest(),
         accel_reason,
-    }
+    })
 }
 
 /// What a look at a machine shows.
@@ -308,12 +313,16 @@ pub struct Look {
 }
 
 /// Boots a machine to look at it, and nothing else.
-pub fn observe(topology: &Topology, kernel: &Kernel, lab: Lab<'_>) -> Outcome<Look> {
+pub fn observe(topology: &Topology, arch: Arch, kernel: &Kernel, lab: Lab<'_>) -> Outcome<Look> {
     let Lab { cache, progress, cancel } = lab;
-    let qemu = qemu::find(Arch::X86_64)?;
-    qemu.require_smp_cache()?;
+    let qemu = qemu::find(arch)?;
+    qemu.require_board()?;
     trials::guests_that_fit(topology)?;
-    let accel = if probe(&qemu, kernel, cache)?.works { Accel::Kvm } else { Accel::Tcg };
+    // Only the host's own architecture can run on it.
+    let accel = match arch {
+        Arch::X86_64 if probe(&qemu, kernel, cache)?.works => Accel::Kvm,
+        Arch::X86_64 | Arch::Aarch64 | Arch::Ppc64le => Accel::Tcg,
+    };
     progress.say(format!("booting {} ({} CPUs) with {}", topology.name, topology.shape.cpus(), kernel.name));
     let folder = tempfile::Builder::new().prefix("topolab-verify-").tempdir().trying("a temporary folder")?;
     let order = Order {
@@ -322,11 +331,12 @@ pub fn observe(topology: &Topology, kernel: &Kernel, lab: Lab<'_>) -> Outcome<Lo
         clock: Clock::Real,
         modules: image::module_places(&kernel.modules),
         root: RootFrom::None,
+        partition: topology.placement.partition.clone(),
         work: Work::Observe,
     };
     let birth = crate::guest::Birth {
         qemu: &qemu,
-        machine: trials::machine(topology, kernel, accel, Clock::Real, 1, &[]),
+        machine: trials::machine(topology, arch, kernel, accel, Clock::Real, 1, &[]),
         order: &order,
         modules: &kernel.modules,
         tree: None,

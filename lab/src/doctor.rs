@@ -3,6 +3,7 @@
 use crate::bench;
 use crate::cancel::Cancel;
 use crate::fault::{Fault, Outcome, Trying};
+use crate::image;
 use crate::kernel;
 use crate::paths::{CacheDir, available_memory, free_bytes};
 use crate::qemu;
@@ -28,8 +29,15 @@ const PACKAGES: &[&str] = &[
     "libc6-dev",
     "ca-certificates",
 ];
-/// Taken from the release's backports where the release's own QEMU is too old.
-const QEMU_PACKAGE: &str = "qemu-system-x86";
+
+/// QEMU's package for an architecture; taken from the release's backports where the release's own is too old.
+fn qemu_package(arch: Arch) -> &'static str {
+    match arch {
+        Arch::X86_64 => "qemu-system-x86",
+        Arch::Aarch64 => "qemu-system-arm",
+        Arch::Ppc64le => "qemu-system-ppc",
+    }
+}
 
 /// How one thing stands.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -62,7 +70,8 @@ fn check(what: &str, state: State, found: impl Into<String>, mend: Option<String
 
 /// Looks at everything.
 pub fn examine(cache: &CacheDir) -> Outcome<Vec<Check>> {
-    let mut checks = vec![toolchain(), archive(), qemu_check()];
+    let mut checks = vec![toolchain(), archive(), qemu_check(Arch::X86_64)];
+    checks.extend([Arch::Aarch64, Arch::Ppc64le].map(foreign));
     checks.push(kvm(cache)?);
     checks.push(space(
         "disk",
@@ -103,15 +112,31 @@ fn archive() -> Check {
     }
 }
 
-fn qemu_check() -> Check {
-    let mend = || Some(format!("topolab doctor --fix, or apt-get install -t RELEASE-backports {QEMU_PACKAGE}"));
-    match qemu::find(Arch::X86_64) {
-        Err(fault) => check("QEMU x86_64", State::Bad, fault.message, mend()),
-        Ok(found) => match &found.smp_cache {
-            Ok(()) => check("QEMU x86_64", State::Good, format!("{}, declares caches", found.version), None),
+/// Guests of another architecture: a bonus, so their absence is no fault of the machine.
+fn foreign(arch: Arch) -> Check {
+    let check = qemu_check(arch);
+    match (check.state, image::agent_digest(arch)) {
+        (State::Good, Ok(_)) => check,
+        (State::Good | State::Limited, Err(fault)) => {
+            Check { state: State::Limited, found: fault.message, mend: fault.help, ..check }
+        }
+        (State::Bad | State::Limited, _) => Check { state: State::Limited, ..check },
+    }
+}
+
+fn qemu_check(arch: Arch) -> Check {
+    let what = format!("QEMU {arch}");
+    let mend = || {
+        let package = qemu_package(arch);
+        Some(format!("topolab doctor --fix -a {arch}, or apt-get install -t RELEASE-backports {package}"))
+    };
+    match qemu::find(arch) {
+        Err(fault) => check(&what, State::Bad, fault.message, mend()),
+        Ok(found) => match &found.board {
+            Ok(()) => check(&what, State::Good, format!("{}, declares caches", found.version), None),
             Err(words) => {
                 let first = words.lines().next().unwrap_or_default();
-                check("QEMU x86_64", State::Bad, format!("{} is too old: {first}", found.version), mend())
+                check(&what, State::Bad, format!("{} is too old: {first}", found.version), mend())
             }
         },
     }
@@ -150,7 +175,7 @@ fn space(what: &str, found: u64, needed: u64, where_: &str) -> Check {
 }
 
 /// Installs what is missing, as root or through sudo, and says each command before it runs.
-pub fn fix(cancel: &Cancel) -> Outcome<()> {
+pub fn fix(arches: &[Arch], cancel: &Cancel) -> Outcome<()> {
     let missing: Vec<&str> = PACKAGES.iter().copied().filter(|package| !installed(package)).collect();
     if !missing.is_empty() {
         as_root(&["apt-get", "update", "-q"])?;
@@ -159,16 +184,17 @@ pub fn fix(cancel: &Cancel) -> Outcome<()> {
         as_root(&words)?;
     }
     cancel.check()?;
-    let usable = qemu::find(Arch::X86_64).is_ok_and(|qemu| qemu.smp_cache.is_ok());
-    match usable {
+    let unusable = |arch: &&Arch| !qemu::find(**arch).is_ok_and(|qemu| qemu.board.is_ok());
+    let missing: Vec<&str> = arches.iter().filter(unusable).map(|arch| qemu_package(*arch)).collect();
+    match missing.is_empty() {
         true => Ok(()),
-        false => install_qemu(),
+        false => install_qemu(&missing),
     }
 }
 
 /// Installs QEMU from the release's backports, through a list of its own: the system's sources stay as they are, and no
 /// other release is seen, so that nothing else is upgraded.
-fn install_qemu() -> Outcome<()> {
+fn install_qemu(packages: &[&str]) -> Outcome<()> {
     let folder = tempfile::Builder::new().prefix("topolab-apt-").tempdir().trying("a temporary folder")?;
     // apt's own user must be able to enter it.
     use std::os::unix::fs::PermissionsExt;
@@ -193,8 +219,9 @@ fn install_qemu() -> Outcome<()> {
             ["apt-get"].into_iter().chain(options.iter().map(String::as_str)).chain(words.iter().copied()).collect();
         as_root(&all)
     };
-    let outcome = run(&["update", "-q"])
-        .and_then(|()| run(&["install", "-q", "-y", "--no-install-recommends", "-t", &backports, QEMU_PACKAGE]));
+    let outcome = run(&["update", "-q"]).and_then(|()| {
+        run(&[&["install", "-q", "-y", "--no-install-recommends", "-t", &backports], packages].concat())
+    });
     // The lists belong to root, so root removes them.
     let removed = as_root(&["rm", "-rf", &folder.path().display().to_string()]);
     outcome.and(removed)

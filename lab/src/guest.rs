@@ -5,7 +5,8 @@ use crate::cancel::Cancel;
 use crate::fault::{Fault, FaultKind, Outcome, Trying};
 use crate::image::{Contents, write_initramfs};
 use crate::qemu::{self, End, Machine, Qemu, Running, Share};
-use crate::share::{self, Access};
+use crate::share::{self, Access, OpenFlags};
+use crate::topology::Arch;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -69,12 +70,17 @@ pub fn live(birth: Birth<'_>, cancel: &Cancel) -> Outcome<Lived> {
     machine.qmp = at("qmp");
     machine.initrd = at("initrd");
     machine.shares = vec![Share { tag: RESULTS_TAG.into(), socket: at("results") }];
-    let mut served = vec![share::serve(&results, Access::ReadWrite, RESULTS_TAG, &at("results"))?];
+    let flags = OpenFlags::of(machine.arch);
+    let mut served = vec![share::serve(&results, Access::ReadWrite, flags, RESULTS_TAG, &at("results"))?];
     if let Some((tag, tree)) = birth.inputs {
-        served.push(share::serve(tree, Access::ReadOnly, tag, &at("inputs"))?);
+        served.push(share::serve(tree, Access::ReadOnly, flags, tag, &at("inputs"))?);
         machine.shares.push(Share { tag: tag.into(), socket: at("inputs") });
     }
-    let contents = Contents { order: birth.order, modules: birth.modules, tree: birth.tree };
+    if machine.arch == Arch::Aarch64 {
+        machine.device_tree = Some(at("dtb"));
+        std::fs::write(at("dtb"), qemu::device_tree(birth.qemu, &machine)?).trying("the device tree")?;
+    }
+    let contents = Contents { arch: machine.arch, order: birth.order, modules: birth.modules, tree: birth.tree };
     write_initramfs(&machine.initrd, &contents)?;
     let words = qemu::argv(&machine);
     let paste = qemu::paste(&birth.qemu.path.display().to_string(), &words);

@@ -217,11 +217,12 @@ impl Bench<'_> {
             clock: plan.clock,
             modules: module_places(&modules),
             root: root.clone(),
+            partition: topology.placement.partition.clone(),
             work: self.work(trial),
         };
         let birth = Birth {
             qemu: self.qemu,
-            machine: machine(topology, kernel, plan.accel, plan.clock, trial.seed, &plan.append),
+            machine: machine(topology, Arch::X86_64, kernel, plan.accel, plan.clock, trial.seed, &plan.append),
             order: &order,
             modules: &modules,
             tree: tree.filter(|_| root == RootFrom::Initramfs),
@@ -367,6 +368,7 @@ fn up_to_the_first_fault(records: impl Iterator<Item = TrialRecord>) -> Vec<Tria
 /// A machine for the guest module to complete.
 pub fn machine(
     topology: &Topology,
+    arch: Arch,
     kernel: &Kernel,
     accel: Accel,
     clock: Clock,
@@ -375,12 +377,13 @@ pub fn machine(
 ) -> Machine {
     Machine {
         topology: topology.clone(),
-        arch: Arch::X86_64,
+        arch,
         accel,
         clock,
         seed,
         kernel: kernel.image.clone(),
         initrd: Default::default(),
+        device_tree: None,
         append: append.to_vec(),
         console: Default::default(),
         qmp: Default::default(),

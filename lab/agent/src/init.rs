@@ -5,7 +5,7 @@ use nix::sys::reboot::{RebootMode, reboot};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use topolab_wire::RootFrom;
+use topolab_wire::{CpuSet, RootFrom};
 
 /// Where a bundle's programs are seen, as a root directory of their own.
 const IMAGE: &str = "/image";
@@ -49,6 +49,27 @@ pub fn load_module(path: &str) -> io::Result<()> {
     let file = std::fs::File::open(path).map_err(|e| io::Error::new(e.kind(), format!("{path}: {e}")))?;
     nix::kmod::finit_module(&file, c"", nix::kmod::ModuleInitFlags::empty())
         .map_err(|e| io::Error::other(format!("{path}: {}", e.desc())))
+}
+
+/// Puts CPUs into a cpuset partition of their own, without scheduling domains (Documentation/admin-guide/cgroup-v2.rst,
+/// `cpuset.cpus.partition`).
+pub fn isolate(cpus: &CpuSet) -> io::Result<()> {
+    if cpus.is_empty() {
+        return Ok(());
+    }
+    let root = Path::new("/sys/fs/cgroup");
+    mount_at("cgroup2", "cgroup2", root, MsFlags::empty())?;
+    let group = root.join("topolab-isolated");
+    std::fs::write(root.join("cgroup.subtree_control"), "+cpuset")?;
+    std::fs::create_dir(&group)?;
+    std::fs::write(group.join("cpuset.cpus"), cpus.to_string())?;
+    let kind = group.join("cpuset.cpus.partition");
+    std::fs::write(&kind, "isolated")?;
+    // The write succeeds even where the kernel then calls the partition invalid, with its reason.
+    match std::fs::read_to_string(&kind)?.trim() {
+        "isolated" => Ok(()),
+        other => Err(io::Error::other(format!("the kernel made of it: {other}"))),
+    }
 }
 
 /// Makes the bundle's programs ready and returns their root directory.

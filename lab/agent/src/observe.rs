@@ -39,6 +39,10 @@ pub fn observe(root: &Path) -> io::Result<Observation> {
         model: cpu_model(&text(&root.join("proc/cpuinfo")).unwrap_or_default()),
         possible: cpu_list(&system.join("cpu/possible")).unwrap_or_default(),
         isolated: cpu_list(&system.join("cpu/isolated")).unwrap_or_default(),
+        partitioned: cpu_list(&root.join("sys/fs/cgroup/cpuset.cpus.isolated")).unwrap_or_default(),
+        irq_affinity: text(&root.join("proc/irq/default_smp_affinity"))
+            .and_then(|mask| CpuSet::from_mask(&mask).ok())
+            .unwrap_or_default(),
         online,
         cpus,
         nodes: nodes(&system)?,
@@ -77,8 +81,12 @@ fn nodes(system: &Path) -> io::Result<Vec<Node>> {
             .split_whitespace()
             .map(|d| d.parse().map_err(|_| bad(&distance_path, "a distance is not a number")))
             .collect::<io::Result<Vec<u32>>>()?;
+        let fact = |name: &str| text(&folder.join("access0/initiators").join(name)).and_then(|t| t.parse::<u64>().ok());
         nodes.push(Node {
             node,
+            // 0 means "not said".
+            latency_ns: fact("read_latency").filter(|ns| *ns > 0).and_then(|ns| u32::try_from(ns).ok()),
+            bandwidth_mib: fact("read_bandwidth").filter(|mib| *mib > 0),
             cpus: cpu_list(&folder.join("cpulist")).unwrap_or_default(),
             memory_kib: total_memory(&text(&folder.join("meminfo")).unwrap_or_default()),
             distances,

@@ -3,6 +3,7 @@
 use super::{Context, Format};
 use crate::doctor::{self, State};
 use crate::fault::Outcome;
+use crate::topology::Arch;
 use clap::Args;
 
 /// Flags of `doctor`.
@@ -11,11 +12,14 @@ pub(super) struct DoctorArgs {
     /// Install what is missing, as root or through sudo; every command is said first.
     #[arg(long)]
     fix: bool,
+    /// With --fix: also the QEMU for guests of this architecture; may be given several times [always: x86_64].
+    #[arg(short, long = "arch", value_parser = super::parse_arch)]
+    arches: Vec<Arch>,
 }
 
 pub(super) fn run(args: &DoctorArgs, context: &Context) -> Outcome<u8> {
     if args.fix {
-        doctor::fix(&context.cancel)?;
+        doctor::fix(&[&[Arch::X86_64], args.arches.as_slice()].concat(), &context.cancel)?;
     }
     let checks = doctor::examine(&context.cache()?)?;
     match context.format {

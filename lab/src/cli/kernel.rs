@@ -2,8 +2,8 @@
 
 use super::{Context, Format};
 use crate::fault::Outcome;
-use crate::kernel::{self, KernelSpec, Series, Wish};
-use crate::topology::Arch;
+use crate::kernel::{self, KernelSpec, Needs, Series, Wish};
+use crate::topology::{self, Arch};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
@@ -24,18 +24,22 @@ pub(super) struct BuildArgs {
     /// A configuration fragment; may be given several times.
     #[arg(long = "config", value_name = "FILE")]
     fragments: Vec<PathBuf>,
-    /// Also for machines with more than 255 CPUs.
-    #[arg(long)]
-    many_cpus: bool,
+    /// Architecture.
+    #[arg(short, long, default_value = "x86_64", value_parser = super::parse_arch)]
+    arch: Arch,
+    /// With what these machines ask of a kernel; may be given several times.
+    #[arg(short, long = "topology", value_name = "T")]
+    topologies: Vec<String>,
 }
 
 pub(super) fn run(command: &KernelCommand, context: &Context) -> Outcome<u8> {
     let KernelCommand::Build(args) = command;
+    let topologies = args.topologies.iter().map(|t| topology::load(t)).collect::<Outcome<Vec<_>>>()?;
     let wish = Wish {
         spec: KernelSpec::parse(&args.kernel)?,
         series: args.patches.iter().map(|path| Series::read(path)).collect::<Outcome<_>>()?,
-        arch: Arch::X86_64,
-        many_cpus: args.many_cpus,
+        arch: args.arch,
+        needs: Needs::of(&topologies),
         bundles: Vec::new(),
         fragments: args.fragments.clone(),
     };

@@ -2,10 +2,10 @@
 
 use super::{Context, Format};
 use crate::bench;
-use crate::fault::Outcome;
-use crate::kernel::{self, KernelSpec, Wish};
+use crate::fault::{Fault, Outcome};
+use crate::kernel::{self, KernelSpec, Needs, Wish};
 use crate::qemu::{self, Accel, Machine};
-use crate::topology::{self, Arch, Finding};
+use crate::topology::{self, Arch, Finding, Topology};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use topolab_wire::Clock;
@@ -48,18 +48,42 @@ pub(super) struct DrawArgs {
 pub(super) struct VerifyArgs {
     /// NAME, FILE, NAME@1/N.
     topology: String,
-    /// debian:7.2, debian:7.2.13 or image:FILE.
-    #[arg(short, long, value_name = "K", default_value = "debian:7.2")]
-    kernel: String,
+    /// Architecture, where the machine names several [default: x86_64, or its only one].
+    #[arg(short, long, value_parser = super::parse_arch)]
+    arch: Option<Arch>,
+    /// debian:7.2, debian:7.2.13, debian-image:7.2 or image:FILE [default: debian:7.2, for other architectures than x86_64
+    /// debian-image:7.2].
+    #[arg(short, long, value_name = "K")]
+    kernel: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct ArgvArgs {
     /// NAME, FILE, NAME@1/N.
     topology: String,
+    /// Architecture, where the machine names several [default: x86_64, or its only one].
+    #[arg(short, long, value_parser = super::parse_arch)]
+    arch: Option<Arch>,
     /// real or virtual.
     #[arg(long, default_value = "real", value_parser = super::parse_clock)]
     clock: Clock,
+    /// Also write the edited device tree that an Arm machine needs to this file.
+    #[arg(long, value_name = "FILE")]
+    dtb: Option<PathBuf>,
+}
+
+/// The architecture to boot: the one asked for, which the machine must name.
+fn arch_of(topology: &Topology, wanted: Option<Arch>) -> Outcome<Arch> {
+    let arch = wanted.or_else(|| topology.cpu.contains_key(&Arch::X86_64).then_some(Arch::X86_64));
+    let arch = arch.or_else(|| topology.cpu.keys().next().copied()).unwrap_or(Arch::X86_64);
+    match topology.cpu.contains_key(&arch) {
+        true => Ok(arch),
+        false => {
+            let named: Vec<String> = topology.cpu.keys().map(Arch::to_string).collect();
+            Err(Fault::input(format!("{} names no CPU for {arch}", topology.name))
+                .help(format!("it has: {}", named.join(" "))))
+        }
+    }
 }
 
 pub(super) fn run(command: &TopologyCommand, context: &Context) -> Outcome<u8> {
@@ -108,25 +132,30 @@ fn list(context: &Context) -> Outcome<()> {
 fn verify(args: &VerifyArgs, context: &Context) -> Outcome<u8> {
     let topology = topology::load(&args.topology)?;
     let cache = context.cache()?;
+    let arch = arch_of(&topology, args.arch)?;
+    let default = match arch {
+        Arch::X86_64 => "debian:7.2",
+        Arch::Aarch64 | Arch::Ppc64le => "debian-image:7.2",
+    };
     let wish = Wish {
-        spec: KernelSpec::parse(&args.kernel)?,
+        spec: KernelSpec::parse(args.kernel.as_deref().unwrap_or(default))?,
         series: Vec::new(),
-        arch: Arch::X86_64,
-        many_cpus: topology.shape.cpus() > 255,
+        arch,
+        needs: Needs::of([&topology]),
         bundles: Vec::new(),
         fragments: Vec::new(),
     };
     let kernel = kernel::provide(&wish, &cache, context.progress, &context.cancel)?;
-    let bench::Look { observation, complaints } = bench::observe(&topology, &kernel, context.lab(&cache))?;
-    let comparison = topology::compare(&topology, Arch::X86_64, &observation);
+    let bench::Look { observation, complaints } = bench::observe(&topology, arch, &kernel, context.lab(&cache))?;
+    let comparison = topology::compare(&topology, arch, &observation);
     let good = comparison.matches() && complaints.is_empty();
     match context.format {
         Format::Json => context.print_json(&serde_json::json!({
-            "schema": "topolab/1", "command": "topology verify", "topology": topology.name, "kernel": kernel.name,
+            "schema": "topolab/1", "command": "topology verify", "topology": topology.name, "arch": arch, "kernel": kernel.name,
             "matches": comparison.matches(), "rows": comparison.rows, "complaints": complaints, "observation": observation,
         }))?,
         Format::Text | Format::Markdown => {
-            println!("{} with {}: declared / observed", topology.name, kernel.name);
+            println!("{} on {arch} with {}: declared / observed", topology.name, kernel.name);
             for row in &comparison.rows {
                 let (mark, why) = match &row.finding {
                     Finding::Same => ("=", String::new()),
@@ -147,9 +176,13 @@ fn verify(args: &VerifyArgs, context: &Context) -> Outcome<u8> {
 }
 
 fn argv(args: &ArgvArgs, context: &Context) -> Outcome<()> {
+    let topology = topology::load(&args.topology)?;
+    let arch = arch_of(&topology, args.arch)?;
+    let dtb = args.dtb.clone().unwrap_or_else(|| "machine.dtb".into());
     let machine = Machine {
-        topology: topology::load(&args.topology)?,
-        arch: Arch::X86_64,
+        topology,
+        arch,
+        device_tree: (arch == Arch::Aarch64).then(|| dtb.clone()),
         accel: Accel::Tcg,
         clock: args.clock,
         seed: 1,
@@ -160,6 +193,16 @@ fn argv(args: &ArgvArgs, context: &Context) -> Outcome<()> {
         qmp: "qmp.sock".into(),
         shares: Vec::new(),
     };
+    match (arch, &args.dtb) {
+        (Arch::Aarch64, Some(path)) => {
+            let bare = Machine { device_tree: None, ..machine.clone() };
+            crate::digest::write_whole(path, &qemu::device_tree(&qemu::find(arch)?, &bare)?)?;
+        }
+        (Arch::Aarch64, None) => {
+            context.progress.say("the command needs machine.dtb, which `--dtb machine.dtb` writes".to_string())
+        }
+        (Arch::X86_64 | Arch::Ppc64le, _) => {}
+    }
     let (program, words) = (qemu::binary(machine.arch), qemu::argv(&machine));
     match context.format {
         Format::Json => context.print_json(&serde_json::json!({ "program": program, "argv": words }))?,

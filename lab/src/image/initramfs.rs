@@ -2,22 +2,42 @@
 //! uncompressed cpio (an emulated CPU would spend seconds on decompressing).
 
 use crate::fault::{Fault, Outcome, Trying};
+use crate::topology::Arch;
 use cpio::newc::{Builder, trailer};
 use std::io::{BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use topolab_wire::{ORDER_PATH, Order};
 
-/// The agent, built and embedded by build.rs.
-const AGENT: &[u8] = include_bytes!(env!("TOPOLAB_AGENT"));
+/// The agents, built and embedded by build.rs; empty where this build has none.
+const X86_64: &[u8] = include_bytes!(env!("TOPOLAB_AGENT"));
+const AARCH64: &[u8] = include_bytes!(env!("TOPOLAB_AGENT_AARCH64"));
+const PPC64LE: &[u8] = include_bytes!(env!("TOPOLAB_AGENT_PPC64LE"));
 
-/// SHA-256 of the agent.
-pub fn agent_digest() -> String {
-    crate::digest::hex(&[AGENT])
+/// The agent for guests of an architecture.
+fn agent(arch: Arch) -> Outcome<&'static [u8]> {
+    let agent = match arch {
+        Arch::X86_64 => X86_64,
+        Arch::Aarch64 => AARCH64,
+        Arch::Ppc64le => PPC64LE,
+    };
+    match agent.is_empty() {
+        false => Ok(agent),
+        true => Err(Fault::lab(format!("this topolab was built without an agent for guests of {arch}")).help(
+            "`ci/packages cross && ci/cross-rust` in its source fetches a compiler for it; then build topolab again",
+        )),
+    }
+}
+
+/// SHA-256 of an architecture's agent.
+pub fn agent_digest(arch: Arch) -> Outcome<String> {
+    Ok(crate::digest::hex(&[agent(arch)?]))
 }
 
 /// What goes in.
 pub struct Contents<'a> {
+    /// Whose agent.
+    pub arch: Arch,
     /// The order.
     pub order: &'a Order,
     /// Kernel modules, for the places where the order names them, in its order.
@@ -43,7 +63,7 @@ pub fn write(to: &Path, contents: &Contents<'_>) -> Outcome<()> {
     for folder in ["dev", "image", "proc", "run", "sys", "tmp", "topolab"] {
         archive.folder(folder).trying(to.display())?;
     }
-    archive.file("init", 0o755, AGENT).trying(to.display())?;
+    archive.file("init", 0o755, agent(contents.arch)?).trying(to.display())?;
     let order = serde_json::to_vec(contents.order).trying("the order as JSON")?;
     archive.file(ORDER_PATH.trim_start_matches('/'), 0o644, &order).trying(to.display())?;
     for (name, module) in contents.order.modules.iter().zip(contents.modules) {
@@ -122,7 +142,8 @@ mod tests {
         };
         let make = |name: &str| {
             let path = folder.path().join(name);
-            write(&path, &Contents { order: &order, modules: &[], tree: Some(&tree) }).expect("an archive");
+            write(&path, &Contents { arch: Arch::X86_64, order: &order, modules: &[], tree: Some(&tree) })
+                .expect("an archive");
             std::fs::read(path).expect("bytes")
         };
         let one = make("one");

@@ -7,6 +7,7 @@ use crate::digest;
 use crate::fault::{Fault, Outcome, Trying};
 use crate::paths::{CacheDir, require_disk};
 use crate::progress::Progress;
+use crate::topology::Arch;
 use goblin::elf::Elf;
 use include_dir::{Dir, include_dir};
 use std::collections::BTreeSet;
@@ -68,7 +69,7 @@ pub fn provide(name: &str, cache: &CacheDir, progress: Progress) -> Outcome<Imag
     }
     require_disk(&folder, DISK, "an image")?;
     progress.say(format!("making image {name} from Debian packages: {}", recipe.packages.join(" ")));
-    let apt = Apt::open(cache, "programs", &[])?;
+    let apt = Apt::open(cache, "programs", Arch::X86_64, &[])?;
     apt.update()?;
     let debs = apt.closure(&recipe.packages)?;
     let scratch = tempfile::Builder::new().prefix(".making-").tempdir_in(&folder).trying(folder.display())?;

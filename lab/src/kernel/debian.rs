@@ -5,6 +5,7 @@ use crate::digest;
 use crate::fault::{Fault, Outcome, Trying};
 use crate::paths::{CacheDir, require_disk};
 use crate::progress::Progress;
+use crate::topology::Arch;
 use duct::cmd;
 use nix::fcntl::{Flock, FlockArg};
 use std::path::PathBuf;
@@ -78,7 +79,7 @@ fn archive_versions(package: &str, cache: &CacheDir) -> Outcome<Vec<String>> {
     if age.is_some_and(|age| age.as_secs() < 24 * 3600) {
         return Ok(std::fs::read_to_string(&memo).trying(memo.display())?.lines().map(str::to_string).collect());
     }
-    let apt = Apt::open(cache, "kernels", SUITES)?;
+    let apt = Apt::open(cache, "kernels", Arch::X86_64, SUITES)?;
     apt.update()?;
     let versions = apt.versions(package)?;
     digest::write_whole(&memo, versions.join("\n").as_bytes())?;
@@ -123,7 +124,7 @@ fn fetch(package: &str, version: &str, cache: &CacheDir, progress: Progress) -> 
     }
     require_disk(&sources, DISK, "a kernel's source and its build")?;
     progress.say(format!("fetching {package} {version} from Debian's archive (160 MB)"));
-    let apt = Apt::open(cache, "kernels", SUITES)?;
+    let apt = Apt::open(cache, "kernels", Arch::X86_64, SUITES)?;
     let deb = apt.download(package, version).inspect_err(|_| {
         // The archive may have moved on since it was asked: the next call asks again.
         let _ = cache.folder("apt").map(|folder| std::fs::remove_file(folder.join(format!("{package}.versions"))));

@@ -7,6 +7,7 @@ use crate::digest;
 use crate::fault::{Fault, Outcome, Trying};
 use crate::paths::{CacheDir, require_disk};
 use crate::progress::Progress;
+use crate::topology::Arch;
 use duct::cmd;
 use goblin::elf::Elf;
 use std::collections::BTreeMap;
@@ -18,14 +19,14 @@ const WANTED: &[&str] = &["virtio_pci", "virtiofs"];
 const DISK: u64 = 1 << 30;
 
 /// Finds or fetches the newest prebuilt kernel of a version.
-pub(super) fn provide(wanted: &str, cache: &CacheDir, progress: Progress) -> Outcome<Kernel> {
+pub(super) fn provide(wanted: &str, arch: Arch, cache: &CacheDir, progress: Progress) -> Outcome<Kernel> {
     let folder = cache.folder("prebuilt")?;
-    let package = choose(wanted, cache)?;
+    let package = choose(wanted, arch, cache)?;
     let entry = folder.join(&package);
     if !entry.join("order").exists() {
         require_disk(&folder, DISK, "a prebuilt kernel")?;
         progress.say(format!("fetching {package} from Debian's archive"));
-        make(&package, &folder, &entry, cache)?;
+        make(&package, arch, &folder, &entry, cache)?;
     }
     let order = std::fs::read_to_string(entry.join("order")).trying(entry.display())?;
     let modules: Vec<PathBuf> = order.lines().map(|name| entry.join(name)).collect();
@@ -41,27 +42,39 @@ pub(super) fn provide(wanted: &str, cache: &CacheDir, progress: Progress) -> Out
 
 /// The package of the newest kernel that fits. Since 6.19 the image lies in `linux-binary-…`, before that in
 /// `linux-image-…`.
-fn choose(wanted: &str, cache: &CacheDir) -> Outcome<String> {
-    let memo = cache.folder("apt")?.join("prebuilt.names");
+fn choose(wanted: &str, arch: Arch, cache: &CacheDir) -> Outcome<String> {
+    let memo = cache.folder("apt")?.join(match arch {
+        Arch::X86_64 => "prebuilt.names".to_string(),
+        Arch::Aarch64 | Arch::Ppc64le => format!("prebuilt-{arch}.names"),
+    });
     let age = std::fs::metadata(&memo).and_then(|m| m.modified()).ok().and_then(|t| t.elapsed().ok());
     if age.is_none_or(|age| age.as_secs() >= 24 * 3600) {
-        let apt = Apt::open(cache, "kernels", super::debian::SUITES)?;
+        let apt = Apt::open(cache, "kernels", arch, super::debian::SUITES)?;
         apt.update()?;
         digest::write_whole(&memo, apt.names("linux-")?.join("\n").as_bytes())?;
     }
     let names = std::fs::read_to_string(&memo).trying(memo.display())?;
-    pick(wanted, names.lines()).map_err(|have| {
+    pick(wanted, flavour(arch), names.lines()).map_err(|have| {
         Fault::input(format!("the archive has no prebuilt kernel {wanted}")).help(format!("it has: {}", have.join(" ")))
     })
 }
 
+/// How names end of the kernels that boot in QEMU without further modules.
+fn flavour(arch: Arch) -> &'static str {
+    match arch {
+        Arch::X86_64 => "-cloud-amd64",
+        Arch::Aarch64 => "-cloud-arm64",
+        Arch::Ppc64le => "-powerpc64le",
+    }
+}
+
 /// The best name for a version among package names, or the versions that there are.
-fn pick<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Result<String, Vec<String>> {
+fn pick<'a>(wanted: &str, flavour: &str, names: impl Iterator<Item = &'a str>) -> Result<String, Vec<String>> {
     let numbers = |version: &str| -> Vec<u32> { version.split('.').map(|part| part.parse().unwrap_or(0)).collect() };
     // (version, is a linux-binary) orders newer first, and the package with the image first within a version.
     let mut found: BTreeMap<(Vec<u32>, bool), (&str, String)> = BTreeMap::new();
     for name in names {
-        let Some(rest) = name.strip_suffix("-cloud-amd64") else { continue };
+        let Some(rest) = name.strip_suffix(flavour) else { continue };
         let binary = rest.strip_prefix("linux-binary-");
         let Some(release) = binary.or_else(|| rest.strip_prefix("linux-image-")) else { continue };
         let version = release.split(['+', '-']).next().unwrap_or_default();
@@ -78,8 +91,8 @@ fn pick<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Result<String
 }
 
 /// Makes the entry whole: vmlinuz, the modules, and their order.
-fn make(package: &str, folder: &Path, entry: &Path, cache: &CacheDir) -> Outcome<()> {
-    let apt = Apt::open(cache, "kernels", super::debian::SUITES)?;
+fn make(package: &str, arch: Arch, folder: &Path, entry: &Path, cache: &CacheDir) -> Outcome<()> {
+    let apt = Apt::open(cache, "kernels", arch, super::debian::SUITES)?;
     apt.update()?;
     let version = apt
         .versions(package)?
@@ -106,7 +119,8 @@ fn make(package: &str, folder: &Path, entry: &Path, cache: &CacheDir) -> Outcome
     let image = walkdir::WalkDir::new(&unpacked)
         .into_iter()
         .flatten()
-        .find(|e| e.file_name().to_string_lossy().starts_with("vmlinuz"));
+        // powerpc's image is an ELF file that nobody compressed.
+        .find(|e| ["vmlinuz", "vmlinux"].iter().any(|name| e.file_name().to_string_lossy().starts_with(name)));
     let image = image.ok_or_else(|| Fault::lab(format!("{package} {version} holds no vmlinuz")))?;
     let whole = scratch.path().join("whole");
     std::fs::create_dir(&whole).trying(whole.display())?;
@@ -213,7 +227,7 @@ mod tests {
             "linux-image-cloud-amd64",
             "linux-image-6.12.118+deb13-amd64",
         ];
-        let pick = |wanted: &str| super::pick(wanted, names.into_iter());
+        let pick = |wanted: &str| super::pick(wanted, "-cloud-amd64", names.into_iter());
         assert_eq!(pick("6.12").as_deref(), Ok("linux-image-6.12.117+deb13-cloud-amd64"));
         assert_eq!(pick("6.12.9").as_deref(), Ok("linux-image-6.12.9+deb13-cloud-amd64"));
         assert_eq!(pick("7.2").as_deref(), Ok("linux-binary-7.2.13+deb14-cloud-amd64"));

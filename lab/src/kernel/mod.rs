@@ -22,8 +22,27 @@ use crate::digest;
 use crate::fault::{Fault, Outcome, Trying};
 use crate::paths::CacheDir;
 use crate::progress::Progress;
-use crate::topology::Arch;
+use crate::topology::{Arch, Topology};
 use std::path::{Path, PathBuf};
+
+/// What topologies ask of a kernel.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// More than 255 CPUs.
+    pub many_cpus: bool,
+    /// Memory paths (HMAT).
+    pub memory_paths: bool,
+}
+
+impl Needs {
+    /// What any of these needs.
+    pub fn of<'a>(topologies: impl IntoIterator<Item = &'a Topology>) -> Self {
+        topologies.into_iter().fold(Self::default(), |needs, topology| Self {
+            many_cpus: needs.many_cpus || topology.shape.cpus() > 255,
+            memory_paths: needs.memory_paths || !topology.paths.is_empty(),
+        })
+    }
+}
 
 /// A kernel as wished: where it comes from and what is put on it.
 #[derive(Debug, Clone)]
@@ -34,8 +53,8 @@ pub struct Wish {
     pub series: Vec<Series>,
     /// Architecture.
     pub arch: Arch,
-    /// Whether any topology has more than 255 CPUs.
-    pub many_cpus: bool,
+    /// What the topologies ask for beyond the rest.
+    pub needs: Needs,
     /// Symbols that bundles ask for, by bundle.
     pub bundles: Vec<(String, Vec<String>)>,
     /// The user's own fragments.
@@ -48,7 +67,11 @@ pub fn provide(wish: &Wish, cache: &CacheDir, progress: Progress, cancel: &Cance
         KernelSpec::Image(path) => image(path, wish, cache),
         KernelSpec::DebianImage(version) => {
             refuse_series(wish, &format!("debian-image:{version}"))?;
-            debian_image::provide(version, cache, progress)
+            debian_image::provide(version, wish.arch, cache, progress)
+        }
+        KernelSpec::Debian(version) if wish.arch != Arch::X86_64 => {
+            Err(Fault::input(format!("debian:{version}: this version of topolab builds kernels for x86_64 only"))
+                .help(format!("-k debian-image:{version} takes Debian's own for {}", wish.arch)))
         }
         KernelSpec::Debian(version) => {
             let source = debian::provide(version, cache, progress)?;

@@ -1,5 +1,6 @@
 //! The only speller of QEMU command lines: a resolved machine in, words out.
 
+use super::forth;
 use super::options::Opt;
 use crate::topology::{Arch, Level, Topology};
 use std::path::{Path, PathBuf};
@@ -41,6 +42,8 @@ pub struct Machine {
     pub kernel: PathBuf,
     /// Initramfs.
     pub initrd: PathBuf,
+    /// The edited device tree; Arm machines only ([`super::device_tree`]).
+    pub device_tree: Option<PathBuf>,
     /// Words after the lab's own on the kernel's command line.
     pub append: Vec<String>,
     /// File for the console.
@@ -60,6 +63,15 @@ pub fn binary(arch: Arch) -> &'static str {
     }
 }
 
+/// The words that make an Arm QEMU write the device tree of this machine to `to` and quit.
+pub fn dump_argv(machine: &Machine, to: &Path) -> Vec<String> {
+    let mut options = vec![Opt::flag("nodefaults"), Opt::first("display", "none")];
+    options.extend(machine_options(machine));
+    options.extend(memory_options(machine));
+    options.push(Opt::pairs("machine").with("dumpdtb", text(to)));
+    options.iter().flat_map(Opt::words).collect()
+}
+
 /// The words after the program's name.
 pub fn argv(machine: &Machine) -> Vec<String> {
     let mut options = vec![Opt::flag("nodefaults"), Opt::first("display", "none"), Opt::flag("no-reboot")];
@@ -70,7 +82,10 @@ pub fn argv(machine: &Machine) -> Vec<String> {
     options.push(Opt::pairs("name").with("guest", "topolab").with("debug-threads", "on"));
     options.extend(machine_options(machine));
     options.extend(accel_options(machine));
-    options.extend(memory_options(&machine.topology));
+    options.extend(memory_options(machine));
+    if let Some(tree) = &machine.device_tree {
+        options.push(Opt::verbatim("dtb", text(tree)));
+    }
     options.push(Opt::verbatim("kernel", text(&machine.kernel)));
     options.push(Opt::verbatim("initrd", text(&machine.initrd)));
     options.push(Opt::verbatim("append", append(machine)));
@@ -92,8 +107,21 @@ fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// q35 with its caches, CPU model and counts.
+/// The board, the CPU model and the counts.
 fn machine_options(machine: &Machine) -> Vec<Opt> {
+    match machine.arch {
+        Arch::X86_64 => q35(machine),
+        Arch::Aarch64 => virt(machine),
+        Arch::Ppc64le => pseries(machine),
+    }
+}
+
+fn cpu_model(machine: &Machine) -> &str {
+    machine.topology.cpu.get(&machine.arch).map_or("max", |cpu| cpu.qemu.as_str())
+}
+
+/// q35 with its caches.
+fn q35(machine: &Machine) -> Vec<Opt> {
     let topology = &machine.topology;
     let many = topology.shape.cpus() > 255;
     let mut board = Opt::first("machine", "q35");
@@ -101,11 +129,13 @@ fn machine_options(machine: &Machine) -> Vec<Opt> {
         // Interrupt remapping needs the I/O APIC in QEMU (QEMU manual, intel-iommu with KVM).
         board = board.with("kernel-irqchip", "split");
     }
+    if !topology.paths.is_empty() {
+        board = board.with("hmat", "on");
+    }
     for (n, (cache, level)) in caches(topology).into_iter().enumerate() {
         board = board.with(format!("smp-cache.{n}.cache"), cache).with(format!("smp-cache.{n}.topology"), level);
     }
-    let model = topology.cpu.get(&machine.arch).map_or("max", |cpu| cpu.qemu.as_str());
-    let mut cpu = Opt::first("cpu", model);
+    let mut cpu = Opt::first("cpu", cpu_model(machine));
     if machine.accel == Accel::Tcg {
         // Emulated MWAIT is a spin when several vCPUs share a thread; HLT is not (target/i386/tcg/misc_helper.c).
         cpu = cpu.with("monitor", "off");
@@ -125,6 +155,44 @@ fn machine_options(machine: &Machine) -> Vec<Opt> {
     options
 }
 
+/// Arm's virt board. Its counts only number the CPUs: levels and caches stand in the edited device tree, which ACPI would hide.
+fn virt(machine: &Machine) -> Vec<Opt> {
+    let s = machine.topology.shape;
+    let smp = Opt::first("smp", s.cpus().to_string())
+        .with("sockets", s.packages)
+        .with("clusters", s.dies * s.modules)
+        .with("cores", s.cores * s.threads)
+        .with("threads", 1);
+    // GICv2 ends at 8 CPUs (QEMU manual, virt).
+    let board = Opt::first("machine", "virt").with("gic-version", 3).with("acpi", "off");
+    vec![board, Opt::first("cpu", cpu_model(machine)), smp]
+}
+
+/// POWER's paravirtual board, without the mitigations that emulation lacks. Its firmware runs a Forth script that adds caches and
+/// thread groups to the device tree.
+fn pseries(machine: &Machine) -> Vec<Opt> {
+    let topology = &machine.topology;
+    let s = topology.shape;
+    let mut board = Opt::first("machine", "pseries");
+    for (capability, value) in PSERIES_CAPABILITIES {
+        board = board.with(*capability, value);
+    }
+    let smp = Opt::first("smp", s.cpus().to_string())
+        .with("sockets", s.packages)
+        .with("cores", s.dies * s.modules * s.cores)
+        .with("threads", s.threads);
+    let mut options = vec![board, Opt::first("cpu", cpu_model(machine)), smp];
+    if let Some(script) = forth::script(topology) {
+        options.push(Opt::verbatim("prom-env", "use-nvramrc?=true"));
+        options.push(Opt::verbatim("prom-env", format!("nvramrc={script}")));
+    }
+    options
+}
+
+/// What emulated POWER CPUs do not have, and refuse to boot with (QEMU manual, pseries, "cap-…").
+pub(super) const PSERIES_CAPABILITIES: &[(&str, &str)] =
+    &[("cap-cfpc", "broken"), ("cap-sbbc", "broken"), ("cap-ibs", "broken"), ("cap-ccf-assist", "off")];
+
 /// The caches in the order and the words that QEMU wants (qapi/machine-common.json, `CacheLevelAndType` and
 /// `CpuTopologyLevel`).
 fn caches(topology: &Topology) -> Vec<(&'static str, &'static str)> {
@@ -136,7 +204,7 @@ fn caches(topology: &Topology) -> Vec<(&'static str, &'static str)> {
         (_, _) => None,
     };
     let unit = |level: Level| match level {
-        Level::Thread | Level::Core => "core",
+        Level::Thread | Level::Group | Level::Core => "core",
         Level::Module => "module",
         Level::Die => "die",
         Level::Node | Level::Package => "socket",
@@ -158,48 +226,90 @@ fn accel_options(machine: &Machine) -> Vec<Opt> {
     }
 }
 
-/// Shared memory in every node: vhost-user needs to map it.
-fn memory_options(topology: &Topology) -> Vec<Opt> {
+/// Shared memory in every node that has some: vhost-user needs to map it.
+fn memory_options(machine: &Machine) -> Vec<Opt> {
+    let topology = &machine.topology;
     let mut options = vec![Opt::first("m", format!("{}M", topology.memory_mib()))];
     for (n, node) in topology.nodes.iter().enumerate() {
-        let backend = Opt::first("object", "memory-backend-memfd").with("id", format!("mem{n}"));
-        options.push(backend.with("size", format!("{}M", node.memory_mib)).with("share", "on"));
-        let mut numa = Opt::first("numa", "node").with("nodeid", n).with("memdev", format!("mem{n}"));
-        for range in node.cpus.to_string().split(',') {
-            numa = numa.with("cpus", range);
+        let mut numa = Opt::first("numa", "node").with("nodeid", n);
+        if node.memory_mib > 0 {
+            let backend = Opt::first("object", "memory-backend-memfd").with("id", format!("mem{n}"));
+            options.push(backend.with("size", format!("{}M", node.memory_mib)).with("share", "on"));
+            numa = numa.with("memdev", format!("mem{n}"));
+        }
+        match machine.arch {
+            Arch::X86_64 | Arch::Aarch64 => {
+                for range in node.cpus.to_string().split(',').filter(|range| !range.is_empty()) {
+                    numa = numa.with("cpus", range);
+                }
+            }
+            // pseries takes whole cores only, below.
+            Arch::Ppc64le => {}
+        }
+        if !topology.paths.is_empty() {
+            // The nearest node with CPUs (QEMU manual, -numa hmat-lb).
+            let best = topology.paths.iter().filter(|path| path.to == n as u32).min_by_key(|path| path.latency_ns);
+            numa = numa.with("initiator", best.map_or(n as u32, |path| path.from));
         }
         options.push(numa);
+    }
+    if machine.arch == Arch::Ppc64le {
+        for (n, node) in topology.nodes.iter().enumerate() {
+            for core in node.cpus.iter().step_by(topology.shape.threads as usize) {
+                options.push(Opt::first("numa", "cpu").with("node-id", n).with("core-id", core));
+            }
+        }
     }
     for (from, row) in topology.distances.iter().enumerate() {
         for (to, distance) in row.iter().enumerate().filter(|(to, _)| *to != from) {
             options.push(Opt::first("numa", "dist").with("src", from).with("dst", to).with("val", distance));
         }
     }
+    for path in &topology.paths {
+        let fact = |what: &str| {
+            let option = Opt::first("numa", "hmat-lb").with("initiator", path.from).with("target", path.to);
+            option.with("hierarchy", "memory").with("data-type", format!("access-{what}"))
+        };
+        options.push(fact("latency").with("latency", path.latency_ns));
+        options.push(fact("bandwidth").with("bandwidth", format!("{}M", path.bandwidth_mib)));
+    }
     options
 }
 
 /// The kernel's command line.
 fn append(machine: &Machine) -> String {
-    let mut words = vec![
-        "console=ttyS0",
-        "panic=-1",
-        "oops=panic",
-        "printk.devkmsg=on",
-        "log_buf_len=4M",
-        "sched_verbose",
-        "nokaslr",
-    ];
-    // One CPU after the other: parallel bring-up of emulated CPUs spins for minutes (24 CPUs: 45 s against 8.5 s).
-    words.extend(["cpuhp.parallel=0", "mitigations=off", "nowatchdog"]);
-    match (machine.accel, machine.clock) {
-        (Accel::Kvm, _) => {}
-        (Accel::Tcg, Clock::Real) => words.extend(["tsc=reliable", "lpj=5000000"]),
+    let console = match machine.arch {
+        Arch::X86_64 => "console=ttyS0",
+        Arch::Aarch64 => "console=ttyAMA0",
+        Arch::Ppc64le => "console=hvc0",
+    };
+    let mut words: Vec<String> =
+        [console, "panic=-1", "oops=panic", "printk.devkmsg=on", "log_buf_len=4M", "sched_verbose", "nokaslr"]
+            .map(String::from)
+            .to_vec();
+    let mut add = |more: &[&str]| words.extend(more.iter().map(|word| (*word).to_string()));
+    match machine.arch {
+        // One CPU after the other: parallel bring-up of emulated CPUs spins for minutes (24 CPUs: 45 s against 8.5 s).
+        Arch::X86_64 => add(&["cpuhp.parallel=0", "mitigations=off", "nowatchdog"]),
+        // 120 emulated CPUs drown in lock-up reports of each other.
+        Arch::Aarch64 | Arch::Ppc64le => add(&["mitigations=off", "nowatchdog"]),
+    }
+    match (machine.arch, machine.accel, machine.clock) {
+        (_, Accel::Kvm, _) | (Arch::Aarch64 | Arch::Ppc64le, Accel::Tcg, _) => {}
+        (Arch::X86_64, Accel::Tcg, Clock::Real) => add(&["tsc=reliable", "lpj=5000000"]),
         // Nothing is left to calibrate: the instruction clock is 1 GHz by definition.
-        (Accel::Tcg, Clock::Virtual) => {
-            words.extend(["tsc=reliable", "tsc_early_khz=1000000", "lpj=1000000", "no_timer_check", "idle=halt"])
+        (Arch::X86_64, Accel::Tcg, Clock::Virtual) => {
+            add(&["tsc=reliable", "tsc_early_khz=1000000", "lpj=1000000", "no_timer_check", "idle=halt"])
         }
     }
-    words.iter().copied().chain(machine.append.iter().map(String::as_str)).collect::<Vec<_>>().join(" ")
+    let placement = &machine.topology.placement;
+    if !placement.isolated.is_empty() {
+        words.push(format!("isolcpus=domain,managed_irq,{}", placement.isolated));
+    }
+    if let Some(node) = placement.irq_node.and_then(|n| machine.topology.nodes.get(n as usize)) {
+        words.push(format!("irqaffinity={}", node.cpus));
+    }
+    words.iter().map(String::as_str).chain(machine.append.iter().map(String::as_str)).collect::<Vec<_>>().join(" ")
 }
 
 /// A word as a shell takes it to the letter.
@@ -227,15 +337,16 @@ mod tests {
     use super::*;
     use crate::topology::load;
 
-    fn machine(topology: &str, accel: Accel, clock: Clock) -> Machine {
+    fn machine(topology: &str, arch: Arch, accel: Accel, clock: Clock) -> Machine {
         Machine {
             topology: load(topology).expect("a built-in topology"),
-            arch: Arch::X86_64,
+            arch,
             accel,
             clock,
             seed: 42,
             kernel: "/k/bzImage".into(),
             initrd: "/k/initrd".into(),
+            device_tree: (arch == Arch::Aarch64).then(|| "/k/machine.dtb".into()),
             append: vec!["extra=1".into()],
             console: "/r/a,b/console".into(),
             qmp: "/s/qmp".into(),
@@ -250,8 +361,21 @@ mod tests {
             ("cwf_full_real", "cwf-snc3", Accel::Tcg, Clock::Real),
             ("smoke_kvm", "smoke", Accel::Kvm, Clock::Real),
         ] {
-            let machine = machine(topology, accel, clock);
+            let machine = machine(topology, Arch::X86_64, accel, clock);
             insta::assert_snapshot!(name, paste(binary(machine.arch), &argv(&machine)));
+        }
+    }
+
+    /// Every built-in machine on every architecture that it names, at full size.
+    #[test]
+    fn every_machine_has_a_golden_command_line() {
+        for name in crate::topology::names() {
+            let topology = load(&name).expect("built in");
+            for arch in topology.cpu.keys() {
+                let machine = machine(&name, *arch, Accel::Tcg, Clock::Real);
+                let golden = format!("machine_{}_{arch}", name.replace('-', "_"));
+                insta::assert_snapshot!(golden, paste(binary(*arch), &argv(&machine)));
+            }
         }
     }
 

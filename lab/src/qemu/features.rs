@@ -1,7 +1,8 @@
 //! Which QEMU is here and what it can do, asked of the binary itself by a dry run: property lists and version texts lie
 //! (QEMU 10.0 lists smp-cache for Arm's virt machine, which then rejects it).
 
-use super::argv::binary;
+use super::argv::{Machine, PSERIES_CAPABILITIES, binary, dump_argv};
+use super::device_tree::edit;
 use crate::fault::{Fault, Outcome, Trying};
 use crate::topology::Arch;
 use std::path::{Path, PathBuf};
@@ -14,8 +15,8 @@ pub struct Qemu {
     pub path: PathBuf,
     /// What `--version` says, without the copyright.
     pub version: String,
-    /// Whether q35 takes smp-cache: declared caches need it.
-    pub smp_cache: Result<(), String>,
+    /// Whether its board takes what the lab builds on: q35 with smp-cache, which declared caches need, virt, pseries.
+    pub board: Result<(), String>,
 }
 
 /// Finds a program on PATH.
@@ -27,24 +28,48 @@ pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
 /// Finds the architecture's QEMU and tries it.
 pub fn find(arch: Arch) -> Outcome<Qemu> {
     let program = binary(arch);
-    let path = on_path(program)
-        .ok_or_else(|| Fault::lab(format!("{program} is not installed")).help("`topolab doctor --fix` installs it"))?;
+    let path = on_path(program).ok_or_else(|| {
+        Fault::lab(format!("{program} is not installed")).help(format!("`topolab doctor --fix -a {arch}` installs it"))
+    })?;
     let output = Command::new(&path).arg("--version").output().trying(program)?;
     let text = String::from_utf8_lossy(&output.stdout);
     let version = text.lines().next().unwrap_or_default().trim_start_matches("QEMU emulator version ").to_string();
-    let smp_cache = dry_run(&path, &["-machine", "q35,smp-cache.0.cache=l2,smp-cache.0.topology=core"])?;
-    Ok(Qemu { path, version, smp_cache })
+    let capabilities: Vec<String> =
+        PSERIES_CAPABILITIES.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let board = match arch {
+        Arch::X86_64 => "q35,smp-cache.0.cache=l2,smp-cache.0.topology=core".to_string(),
+        Arch::Aarch64 => "virt,gic-version=3,acpi=off".to_string(),
+        Arch::Ppc64le => format!("pseries,{}", capabilities.join(",")),
+    };
+    let board = dry_run(&path, &["-machine", &board])?;
+    Ok(Qemu { path, version, board })
 }
 
 impl Qemu {
-    /// Refuses a QEMU that cannot show declared caches.
-    pub fn require_smp_cache(&self) -> Outcome<()> {
-        match &self.smp_cache {
+    /// Refuses a QEMU whose board cannot be the declared machines.
+    pub fn require_board(&self) -> Outcome<()> {
+        match &self.board {
             Ok(()) => Ok(()),
             Err(words) => Err(Fault::lab(format!("QEMU {} is too old: it cannot declare caches", self.version))
                 .detail(words)
                 .help("QEMU 10.0 or newer is needed; `topolab doctor --fix` installs the backport of Debian 12")),
         }
+    }
+}
+
+/// The device tree that QEMU makes for a machine, edited to be the declared one.
+pub fn device_tree(qemu: &Qemu, machine: &Machine) -> Outcome<Vec<u8>> {
+    let folder = tempfile::Builder::new().prefix("topolab-").tempdir().trying("a temporary folder")?;
+    let raw = folder.path().join("dtb");
+    let output = Command::new(&qemu.path)
+        .args(dump_argv(machine, &raw))
+        .stdin(Stdio::null())
+        .output()
+        .trying(qemu.path.display())?;
+    match output.status.success() {
+        true => edit(&std::fs::read(&raw).trying(raw.display())?, &machine.topology),
+        false => Err(Fault::lab(format!("QEMU refused to describe {}", machine.topology.name))
+            .detail(String::from_utf8_lossy(&output.stderr).trim())),
     }
 }
 

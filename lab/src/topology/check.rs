@@ -1,8 +1,8 @@
 //! Checks a written topology rule by rule and resolves it. The rules and their words are in `rules`.
 
-use super::model::{Arch, CacheDecl, CpuDecl, Level, NodeDecl, Shape, Topology};
+use super::model::{Arch, CacheDecl, CpuDecl, Level, MemoryPath, NodeDecl, Placement, Shape, Topology};
 use super::rules::{MOST_CPUS, TopologyError};
-use super::schema::{Cache, File, Nodes, ShapeTable};
+use super::schema::{Cache, Capacity, File, Nodes, OneNode, ShapeTable};
 use miette::SourceSpan;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -30,20 +30,30 @@ pub fn parse(name: &str, text: &str) -> Checked<Topology> {
     }
     let shape = shape(&file.shape)?;
     let caches = caches(&file.cache)?;
-    let (nodes, distances) = nodes(&shape, file.nodes.get_ref())?;
-    let topology = Topology {
+    let nodes = nodes(&shape, &file.nodes)?;
+    let distances = distances(nodes.len() as u32, file.nodes.get_ref())?;
+    let mut topology = Topology {
         name: name.to_string(),
-        title: file.title,
+        title: file.title.clone(),
         cpu: cpu(&file.cpu)?,
         shape,
         caches,
         nodes,
         distances,
+        nodes_named: !file.nodes.get_ref().node.is_empty(),
+        paths: Vec::new(),
+        capacities: Vec::new(),
+        placement: Placement::default(),
         llc: *file.scheduler.llc.get_ref(),
         losses: Vec::new(),
     };
     last_level(&topology, &file.scheduler.llc)?;
-    memory(&topology, &file.nodes.get_ref().guest_memory)?;
+    memory(&topology, span(file.nodes.span()))?;
+    topology.paths = paths(&topology, file.nodes.get_ref())?;
+    if let Some(capacity) = &file.capacity {
+        topology.capacities = capacities(&topology, capacity)?;
+    }
+    topology.placement = placement(&topology, &file)?;
     Ok(topology)
 }
 
@@ -62,7 +72,7 @@ fn cpu(table: &Spanned<BTreeMap<String, super::schema::Cpu>>) -> Checked<BTreeMa
         if qemu.is_empty() || !qemu.chars().all(plain) {
             return Err(TopologyError::CpuModel { given: qemu.clone(), at: span(cpu.qemu.span()) });
         }
-        all.insert(arch, CpuDecl { qemu: qemu.clone(), family: cpu.family, model: cpu.model });
+        all.insert(arch, CpuDecl { qemu: qemu.clone(), family: cpu.family, model: cpu.model, name: cpu.name.clone() });
     }
     match all.is_empty() {
         true => Err(unknown("(none)")),
@@ -82,7 +92,14 @@ fn shape(table: &Spanned<ShapeTable>) -> Checked<Shape> {
         modules: count("modules", &t.modules)?,
         cores: count("cores", &t.cores)?,
         threads: count("threads", &t.threads)?,
+        thread_groups: t.thread_groups.as_ref().map_or(Ok(1), |groups| count("thread_groups", groups))?,
     };
+    if let Some(groups) = &t.thread_groups
+        && !shape.threads.is_multiple_of(shape.thread_groups)
+    {
+        let (groups, threads, at) = (shape.thread_groups, shape.threads, span(groups.span()));
+        return Err(TopologyError::ThreadGroups { groups, threads, at });
+    }
     let factors = [shape.packages, shape.dies, shape.modules, shape.cores, shape.threads];
     let cpus = factors.iter().fold(1u64, |product, factor| product.saturating_mul(u64::from(*factor)));
     match cpus > MOST_CPUS {
@@ -124,7 +141,7 @@ fn caches(declared: &[Spanned<Cache>]) -> Checked<Vec<CacheDecl>> {
         }
         let shared_by = *c.shared_by.get_ref();
         match shared_by {
-            Level::Core | Level::Module | Level::Die | Level::Package => {}
+            Level::Group | Level::Core | Level::Module | Level::Die | Level::Package => {}
             Level::Thread | Level::Node => {
                 return Err(TopologyError::CacheUnit { level: shared_by, at: span(c.shared_by.span()) });
             }
@@ -143,8 +160,17 @@ fn caches(declared: &[Spanned<Cache>]) -> Checked<Vec<CacheDecl>> {
     Ok(all)
 }
 
-fn nodes(shape: &Shape, table: &Nodes) -> Checked<(Vec<NodeDecl>, Vec<Vec<u32>>)> {
-    let (count, at) = (*table.count.get_ref(), span(table.count.span()));
+fn nodes(shape: &Shape, written: &Spanned<Nodes>) -> Checked<Vec<NodeDecl>> {
+    let table = written.get_ref();
+    match (&table.count, &table.guest_memory, table.node.as_slice()) {
+        (Some(count), Some(memory), []) => equal_nodes(shape, count, memory),
+        (None, None, [_, ..]) => named_nodes(shape, &table.node),
+        _ => Err(TopologyError::NodeForm { at: span(written.span()) }),
+    }
+}
+
+fn equal_nodes(shape: &Shape, count: &Spanned<u32>, memory: &Spanned<String>) -> Checked<Vec<NodeDecl>> {
+    let (count, at) = (*count.get_ref(), span(count.span()));
     let cpus = shape.cpus();
     if count == 0 {
         return Err(TopologyError::ZeroCount { what: "count", at });
@@ -163,10 +189,128 @@ fn nodes(shape: &Shape, table: &Nodes) -> Checked<(Vec<NodeDecl>, Vec<Vec<u32>>)
             return Err(TopologyError::NodeCuts { per_node, unit, per_unit, at });
         }
     }
-    let memory_mib = size_kib(&table.guest_memory)? >> 10;
-    let nodes =
-        (0..count).map(|n| NodeDecl { cpus: CpuSet::range(n * per_node, (n + 1) * per_node), memory_mib }).collect();
-    Ok((nodes, distances(count, table)?))
+    let memory_mib = size_kib(memory)? >> 10;
+    Ok((0..count).map(|n| NodeDecl { cpus: CpuSet::range(n * per_node, (n + 1) * per_node), memory_mib }).collect())
+}
+
+/// Nodes of any CPUs: together they hold every CPU once, and none cuts a core or a module.
+fn named_nodes(shape: &Shape, written: &[Spanned<OneNode>]) -> Checked<Vec<NodeDecl>> {
+    let all = CpuSet::range(0, shape.cpus());
+    let mut taken = CpuSet::default();
+    let mut nodes = Vec::new();
+    for one in written {
+        let node = one.get_ref();
+        let at = node.cpus.as_ref().map_or_else(|| span(one.span()), |cpus| span(cpus.span()));
+        let cpus = match &node.cpus {
+            None => CpuSet::default(),
+            Some(text) => cpu_list(text.get_ref(), &all, at)?,
+        };
+        let memory_mib = node.guest_memory.as_ref().map_or(Ok(0), size_kib)? >> 10;
+        let twice = taken.intersection(&cpus);
+        if !twice.is_empty() {
+            return Err(TopologyError::NodeOverlap { cpus: twice.to_string(), at });
+        }
+        if cpus.is_empty() && memory_mib == 0 {
+            return Err(TopologyError::NodeEmpty { at: span(one.span()) });
+        }
+        for unit in [Level::Core, Level::Module] {
+            let size = shape.cpus_per(unit);
+            if unit == Level::Module && shape.modules == 1 {
+                continue;
+            }
+            let inside = |first: u32| CpuSet::range(first, first + size).intersection(&cpus).len() as u32;
+            if let Some(cut) =
+                (0..shape.cpus()).step_by(size as usize).map(inside).find(|found| *found > 0 && *found < size)
+            {
+                return Err(TopologyError::NodeCuts { per_node: cut, unit, per_unit: size, at });
+            }
+        }
+        taken = taken.union(&cpus);
+        nodes.push(NodeDecl { cpus, memory_mib });
+    }
+    let outside = all.difference(&taken);
+    match (outside.is_empty(), written.last()) {
+        (false, Some(last)) => Err(TopologyError::NodeMissing { cpus: outside.to_string(), at: span(last.span()) }),
+        (_, _) => Ok(nodes),
+    }
+}
+
+/// `0-3,8` of the machine's CPUs.
+fn cpu_list(text: &str, all: &CpuSet, at: SourceSpan) -> Checked<CpuSet> {
+    let set: CpuSet = text.parse().map_err(|_| TopologyError::CpuList { given: text.to_string(), at })?;
+    match set.is_subset(all) {
+        true => Ok(set),
+        false => Err(TopologyError::CpuList { given: text.to_string(), at }),
+    }
+}
+
+/// HMAT is all or nothing: Linux ranks memory by the paths that it finds (drivers/acpi/numa/hmat.c).
+fn paths(topology: &Topology, table: &Nodes) -> Checked<Vec<MemoryPath>> {
+    let Some(first) = table.path.first() else { return Ok(Vec::new()) };
+    let has_cpus = |n: u32| topology.nodes.get(n as usize).is_some_and(|node| !node.cpus.is_empty());
+    let has_memory = |n: u32| topology.nodes.get(n as usize).is_some_and(|node| node.memory_mib > 0);
+    let mut all: Vec<MemoryPath> = Vec::new();
+    for written in &table.path {
+        let (path, at) = (written.get_ref(), span(written.span()));
+        let (from, to) = (path.from, path.to);
+        let twice = all.iter().any(|known| (known.from, known.to) == (from, to));
+        if !has_cpus(from) || !has_memory(to) || twice || path.latency_ns == 0 {
+            return Err(TopologyError::Path { from, to, at });
+        }
+        let bandwidth_mib = size_kib(&path.bandwidth)? >> 10;
+        all.push(MemoryPath { from, to, latency_ns: path.latency_ns, bandwidth_mib });
+    }
+    let nodes = 0..topology.nodes.len() as u32;
+    for from in nodes.clone().filter(|n| has_cpus(*n)) {
+        for to in nodes.clone().filter(|n| has_memory(*n)) {
+            if !all.iter().any(|known| (known.from, known.to) == (from, to)) {
+                return Err(TopologyError::PathMissing { from, to, at: span(first.span()) });
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn capacities(topology: &Topology, written: &Spanned<Capacity>) -> Checked<Vec<u32>> {
+    let capacity = written.get_ref();
+    let units = topology.units(capacity.per);
+    let values = &capacity.values;
+    let good =
+        values.len() == units.len() && values.iter().all(|value| (1..=1024).contains(value)) && values.contains(&1024);
+    if !good {
+        let (per, units, at) = (capacity.per, units.len(), span(written.span()));
+        return Err(TopologyError::Capacity { per, units, values: values.len(), at });
+    }
+    let of = |cpu: u32| units.iter().position(|unit| unit.contains(cpu)).map_or(1024, |n| values[n]);
+    Ok((0..topology.shape.cpus()).map(of).collect())
+}
+
+fn placement(topology: &Topology, file: &File) -> Checked<Placement> {
+    let all = CpuSet::range(0, topology.shape.cpus());
+    let mut placement = Placement::default();
+    if let Some(written) = &file.isolation {
+        let at = span(written.span());
+        let list = |text: &Option<String>| match text {
+            None => Ok(CpuSet::default()),
+            Some(text) => cpu_list(text, &all, at),
+        };
+        placement.isolated = list(&written.get_ref().boot)?;
+        placement.partition = list(&written.get_ref().cpuset)?;
+        let apart = placement.isolated.union(&placement.partition);
+        let overlap = !placement.isolated.intersection(&placement.partition).is_empty();
+        if overlap || all.difference(&apart).is_empty() {
+            return Err(TopologyError::Isolation { at });
+        }
+    }
+    if let Some(irq) = &file.irq {
+        let node = *irq.node.get_ref();
+        let here = topology.nodes.get(node as usize).is_some_and(|node| !node.cpus.is_empty());
+        if !here {
+            return Err(TopologyError::IrqNode { node, at: span(irq.node.span()) });
+        }
+        placement.irq_node = Some(node);
+    }
+    Ok(placement)
 }
 
 fn distances(count: u32, table: &Nodes) -> Checked<Vec<Vec<u32>>> {
@@ -204,17 +348,19 @@ fn last_level(topology: &Topology, written: &Spanned<Level>) -> Checked<()> {
         if widest > 1 {
             return Err(TopologyError::LlcSpansNodes { llc, nodes: widest, at });
         }
-        if llc != outermost {
+        // An arm64 kernel takes the cluster for the last-level cache where no cache is wider than a core
+        // (drivers/base/arch_topology.c, `cpu_coregroup_mask`).
+        let cluster = llc == Level::Module && outermost < llc && topology.cpu.keys().all(|a| *a == Arch::Aarch64);
+        if llc != outermost && !cluster {
             return Err(TopologyError::LlcWithoutCache { llc, cache: outermost, at });
         }
         return Ok(());
     }
     // `node` means that a cache of at least a node's width is split by the nodes.
     let covers = |unit: Level| {
-        topology
-            .units(unit)
-            .iter()
-            .all(|set| nodes_covered(topology, set) >= 1 && set.len() >= topology.nodes[0].cpus.len())
+        let units = topology.units(unit);
+        let nodes = topology.units(Level::Node);
+        nodes.iter().all(|node| units.iter().any(|set| node.is_subset(set)))
     };
     match covers(outermost) {
         true => Ok(()),
@@ -227,12 +373,12 @@ fn nodes_covered(topology: &Topology, set: &CpuSet) -> usize {
     topology.nodes.iter().filter(|node| !node.cpus.intersection(set).is_empty()).count()
 }
 
-fn memory(topology: &Topology, written: &Spanned<String>) -> Checked<()> {
+fn memory(topology: &Topology, at: SourceSpan) -> Checked<()> {
     let (memory, cpus) = (topology.memory_mib(), topology.shape.cpus());
     let needed = LEAST_MEMORY_MIB + 2 * u64::from(cpus);
-    match memory >= needed && topology.nodes.iter().all(|node| node.memory_mib > 0) {
+    match memory >= needed {
         true => Ok(()),
-        false => Err(TopologyError::Memory { memory, cpus, needed, at: span(written.span()) }),
+        false => Err(TopologyError::Memory { memory, cpus, needed, at }),
     }
 }
 
@@ -291,8 +437,52 @@ mod tests {
             ("llc = \"node\"", "llc = \"package\"", "topology::llc_spans_nodes"),
             ("llc = \"node\"", "llc = \"module\"", "topology::llc_without_cache"),
             ("\"340M\"", "\"16M\"", "topology::memory"),
+            ("count = 3\n", "", "topology::node_form"),
+            ("threads = 1", "threads = 1\nthread_groups = 2", "topology::thread_groups"),
+            ("[scheduler]", "[capacity]\nper = \"package\"\nvalues = [512]\n[scheduler]", "topology::capacity"),
+            ("[scheduler]", "[isolation]\nboot = \"0-287\"\n[scheduler]", "topology::isolation"),
+            ("[scheduler]", "[isolation]\nboot = \"4\"\ncpuset = \"4\"\n[scheduler]", "topology::isolation"),
+            ("[scheduler]", "[isolation]\nboot = \"300\"\n[scheduler]", "topology::cpu_list"),
+            ("[scheduler]", "[irq]\nnode = 3\n[scheduler]", "topology::irq_node"),
         ] {
             assert_eq!(broken(from, to), code, "{from} → {to}");
         }
+    }
+
+    /// Two named nodes of CPUs and one of memory, with one text changed.
+    fn named(from: &str, to: &str) -> Result<Topology, TopologyError> {
+        let head = CWF.split("[nodes]").next().expect("a head").replace("modules = 72", "modules = 2");
+        let nodes = "[nodes]\ndistances = [[10, 15, 20], [15, 10, 20], [20, 20, 10]]\n\
+            [[nodes.node]]\ncpus = \"0-3\"\nguest_memory = \"256M\"\n\
+            [[nodes.node]]\ncpus = \"4-7\"\nguest_memory = \"128M\"\n\
+            [[nodes.node]]\nguest_memory = \"64M\"\n\
+            [[nodes.path]]\nfrom = 0\nto = 0\nlatency_ns = 80\nbandwidth = \"20G\"\n\
+            [scheduler]\nllc = \"node\"\n";
+        let paths = "[[nodes.path]]\nfrom = 0\nto = 0\nlatency_ns = 80\nbandwidth = \"20G\"\n";
+        let text = format!("{head}{}", nodes.replace(paths, if from == "paths" { paths } else { "" }));
+        assert!(from == "paths" || text.contains(from), "the example lost `{from}`");
+        parse("named", &text.replacen(from, to, 1))
+    }
+
+    #[test]
+    fn named_nodes_have_rules_of_their_own() {
+        let good = named("0-3", "0-3").expect("three nodes");
+        assert_eq!(good.units(Level::Node).len(), 2);
+        assert_eq!(good.nodes.len(), 3);
+        let code = |from: &str, to: &str| match named(from, to) {
+            Ok(_) => "accepted".to_string(),
+            Err(e) => e.code().map(|code| code.to_string()).unwrap_or_default(),
+        };
+        assert_eq!(code("4-7", "0-7"), "topology::node_overlap");
+        assert_eq!(code("4-7", "4-8"), "topology::cpu_list");
+        assert_eq!(code("4-7", "4-6"), "topology::node_cuts");
+        assert_eq!(code("cpus = \"4-7\"\n", ""), "topology::node_missing");
+        assert_eq!(code("guest_memory = \"64M\"\n", ""), "topology::node_empty");
+        // One path alone is too few: HMAT says all or nothing.
+        assert_eq!(code("paths", ""), "topology::path_missing");
+        assert_eq!(
+            code("[scheduler]", "[[nodes.path]]\nfrom = 2\nto = 0\nlatency_ns = 80\nbandwidth = \"20G\"\n[scheduler]"),
+            "topology::path"
+        );
     }
 }

@@ -87,31 +87,116 @@ pub fn compare(topology: &Topology, arch: Arch, seen: &Observation) -> Compariso
             [("CPU family", cpu.family, &seen.model.family), ("CPU model", cpu.model, &seen.model.model)]
         {
             if let Some(declared) = declared {
-                rows.add(what, declared.to_string(), observed.clone());
+                rows.add(what, declared.to_string(), decimal(observed));
             }
+        }
+        if let Some(name) = &cpu.name {
+            let named = seen.model.name.starts_with(name.as_str());
+            rows.add("CPU name", name.clone(), if named { name.clone() } else { seen.model.name.clone() });
         }
     }
     let by = |field: fn(&Cpu) -> &CpuSet| groups(seen.cpus.iter().map(field));
-    for (what, level, observed) in [
-        ("packages", Level::Package, by(|cpu| &cpu.package)),
-        ("dies", Level::Die, by(|cpu| &cpu.die)),
-        ("cores", Level::Core, by(|cpu| &cpu.core)),
-    ] {
+    for (what, level, observed) in
+        [("packages", Level::Package, by(|cpu| &cpu.package)), ("cores", Level::Core, by(|cpu| &cpu.core))]
+    {
         rows.add(what, groups(&topology.units(level)), observed);
     }
-    // A machine whose modules are its cores or its dies has no module level, and kernels disagree on what to print then.
-    if topology.shape.cores > 1 && topology.shape.modules > 1 {
-        rows.add("modules", groups(&topology.units(Level::Module)), by(|cpu| &cpu.cluster));
-    }
-    caches(topology, seen, &mut rows);
+    dies_and_modules(topology, seen, &mut rows);
+    caches(topology, arch, seen, &mut rows);
     undeclared_caches(topology, seen, &mut rows);
     nodes(topology, seen, &mut rows);
-    rows.add("scheduler's LLC", groups(&topology.llcs()), by(|cpu| &cpu.llc));
+    last_level(topology, arch, seen, &mut rows);
     domains(topology, seen, &mut rows);
+    placement(topology, arch, seen, &mut rows);
     rows
 }
 
-fn caches(topology: &Topology, seen: &Observation, rows: &mut Comparison) {
+/// A number as the kernel prints it, in decimal: arm64 prints parts in hexadecimal.
+fn decimal(text: &str) -> String {
+    let hex = text.strip_prefix("0x").and_then(|digits| u32::from_str_radix(digits, 16).ok());
+    hex.map_or_else(|| text.to_string(), |number| number.to_string())
+}
+
+/// Levels that not every architecture has.
+fn dies_and_modules(topology: &Topology, seen: &Observation, rows: &mut Comparison) {
+    let by = |field: fn(&Cpu) -> &CpuSet| groups(seen.cpus.iter().map(field));
+    let silent = |field: fn(&Cpu) -> &CpuSet| seen.cpus.iter().all(|cpu| field(cpu).is_empty());
+    let none = || "nothing".to_string();
+    let declared = groups(&topology.units(Level::Die));
+    match (silent(|cpu| &cpu.die), topology.shape.dies > 1) {
+        (false, _) => rows.add("dies", declared, by(|cpu| &cpu.die)),
+        (true, true) => rows.add_inexpressible("dies".into(), declared, none(), "this architecture has no dies"),
+        (true, false) => {}
+    }
+    // A machine whose modules are its cores or its dies has no module level, and kernels disagree on what to print then.
+    if topology.shape.cores == 1 || topology.shape.modules == 1 {
+        return;
+    }
+    let declared = groups(&topology.units(Level::Module));
+    match silent(|cpu| &cpu.cluster) {
+        false => rows.add("modules", declared, by(|cpu| &cpu.cluster)),
+        true => rows.add_inexpressible("modules".into(), declared, none(), "this architecture has no clusters"),
+    }
+}
+
+/// The scheduler's view of caches, without the CPUs that have no domains.
+fn last_level(topology: &Topology, arch: Arch, seen: &Observation, rows: &mut Comparison) {
+    let apart = topology.apart();
+    let shared = |unit: Level| -> Vec<CpuSet> {
+        let alone = apart.iter().map(|cpu| CpuSet::range(cpu, cpu + 1));
+        let rest = topology.units(unit).into_iter().map(|set| set.difference(&apart));
+        rest.filter(|set| !set.is_empty()).chain(alone).collect()
+    };
+    let what = "scheduler's LLC";
+    let (declared, observed) = (groups(&shared(topology.llc)), groups(seen.cpus.iter().map(|cpu| &cpu.llc)));
+    // powerpc's scheduler takes the CPUs that share the L2 (arch/powerpc/kernel/smp.c, `shared_cache_mask`).
+    let l2 = topology.caches.iter().find(|cache| cache.level == 2).map_or(Level::Core, |cache| cache.shared_by);
+    match arch {
+        Arch::Ppc64le if l2 != topology.llc && groups(&shared(l2)) == observed => {
+            let why = "a powerpc kernel takes the sharers of the L2";
+            rows.add_inexpressible(what.into(), declared, observed, why);
+        }
+        Arch::Ppc64le | Arch::Aarch64 | Arch::X86_64 => rows.add(what, declared, observed),
+    }
+}
+
+/// Capacities, isolation and interrupts, where they are declared.
+fn placement(topology: &Topology, arch: Arch, seen: &Observation, rows: &mut Comparison) {
+    if !topology.capacities.is_empty() {
+        let text = |values: Vec<(u32, Option<u32>)>| {
+            let known: BTreeSet<Option<u32>> = values.iter().map(|(_, capacity)| *capacity).collect();
+            let with = |wanted: Option<u32>| -> CpuSet {
+                values.iter().filter(|(_, capacity)| *capacity == wanted).map(|(cpu, _)| *cpu).collect()
+            };
+            let word = |capacity: Option<u32>| capacity.map_or("?".to_string(), |value| value.to_string());
+            known.into_iter().map(|c| format!("{}: {}", word(c), with(c))).collect::<Vec<_>>().join(" | ")
+        };
+        let declared = text((0..).zip(topology.capacities.iter().map(|value| Some(*value))).collect());
+        let observed = text(seen.cpus.iter().map(|cpu| (cpu.cpu, cpu.capacity)).collect());
+        match arch {
+            Arch::Aarch64 => rows.add("capacities", declared, observed),
+            Arch::X86_64 | Arch::Ppc64le => {
+                let why = "only a device tree can give a guest capacities, and this architecture's kernel reads none";
+                rows.add_inexpressible("capacities".into(), declared, observed, why);
+            }
+        }
+    }
+    let wanted = &topology.placement;
+    if !wanted.isolated.is_empty() {
+        // Newer kernels count partitions among the isolated CPUs (kernel/cgroup/cpuset.c); those have a row of their own.
+        let observed = seen.isolated.difference(&wanted.partition);
+        rows.add("isolated at boot", wanted.isolated.to_string(), observed.to_string());
+    }
+    if !wanted.partition.is_empty() {
+        rows.add("isolated by cpuset", wanted.partition.to_string(), seen.partitioned.to_string());
+    }
+    if let Some(node) = wanted.irq_node {
+        let declared = topology.nodes.get(node as usize).map(|node| node.cpus.to_string()).unwrap_or_default();
+        rows.add("interrupts", declared, seen.irq_affinity.to_string());
+    }
+}
+
+fn caches(topology: &Topology, arch: Arch, seen: &Observation, rows: &mut Comparison) {
     for cache in &topology.caches {
         let letter = match cache.kind {
             CacheKind::Data => "d",
@@ -127,12 +212,15 @@ fn caches(topology: &Topology, seen: &Observation, rows: &mut Comparison) {
         }
         rows.add(format!("{name} sharing"), groups(&topology.units(cache.shared_by)), shared);
         let sizes: BTreeSet<String> = observed.iter().map(|c| c.size_kib.map_or("?".into(), size_text)).collect();
-        rows.add_inexpressible(
-            format!("{name} size"),
-            size_text(cache.size_kib),
-            sizes.into_iter().collect::<Vec<_>>().join(" "),
-            "QEMU's CPU model fixes cache sizes",
-        );
+        let (what, sizes) = (format!("{name} size"), sizes.into_iter().collect::<Vec<_>>().join(" "));
+        let declared = size_text(cache.size_kib);
+        // The sizes of arm64 guests are written into their device tree.
+        match arch {
+            Arch::Aarch64 => rows.add(what, declared, sizes),
+            Arch::X86_64 | Arch::Ppc64le => {
+                rows.add_inexpressible(what, declared, sizes, "QEMU's CPU model fixes cache sizes")
+            }
+        }
     }
 }
 
@@ -150,11 +238,26 @@ fn undeclared_caches(topology: &Topology, seen: &Observation, rows: &mut Compari
 /// initramfs.
 const KEPT_BY_THE_KERNEL: f64 = 0.25;
 
+/// The kernel's node for each declared one. Linux may renumber nodes, so those with CPUs are found by them; nodes of memory only
+/// keep their order among themselves.
+fn places(topology: &Topology, seen: &Observation) -> Vec<Option<usize>> {
+    let mut bare = seen.nodes.iter().enumerate().filter(|(_, node)| node.cpus.is_empty()).map(|(at, _)| at);
+    let place = |node: &super::model::NodeDecl| match node.cpus.is_empty() {
+        true => bare.next(),
+        false => seen.nodes.iter().position(|other| other.cpus == node.cpus),
+    };
+    topology.nodes.iter().map(place).collect()
+}
+
 fn nodes(topology: &Topology, seen: &Observation, rows: &mut Comparison) {
-    rows.add("nodes", groups(topology.nodes.iter().map(|n| &n.cpus)), groups(seen.nodes.iter().map(|n| &n.cpus)));
-    // Linux may renumber nodes, so rows of the matrix are matched by CPUs.
-    let position = |cpus: &CpuSet| seen.nodes.iter().position(|node| node.cpus == *cpus);
-    let order: Vec<Option<usize>> = topology.nodes.iter().map(|node| position(&node.cpus)).collect();
+    let sets = |all: Vec<&CpuSet>| {
+        let bare = all.iter().filter(|cpus| cpus.is_empty()).count();
+        let more = if bare == 0 { String::new() } else { format!(" | {bare} of memory only") };
+        groups(all.into_iter().filter(|cpus| !cpus.is_empty())) + &more
+    };
+    let declared = topology.nodes.iter().map(|node| &node.cpus).collect();
+    rows.add("nodes", sets(declared), sets(seen.nodes.iter().map(|node| &node.cpus).collect()));
+    let order = places(topology, seen);
     for (n, node) in topology.nodes.iter().enumerate() {
         let declared = format!("{}M", node.memory_mib);
         let kib = order[n].map_or(0, |at| seen.nodes[at].memory_kib);
@@ -171,22 +274,41 @@ fn nodes(topology: &Topology, seen: &Observation, rows: &mut Comparison) {
         let declared: Vec<String> = declared.iter().map(u32::to_string).collect();
         rows.add(format!("node {n} distances"), declared.join(" "), observed.join(" "));
     }
+    // The kernel shows each memory's best path (drivers/acpi/numa/hmat.c, `hmat_update_target_attrs`).
+    let targets: BTreeSet<u32> = topology.paths.iter().map(|path| path.to).collect();
+    for target in targets {
+        let best = topology.paths.iter().filter(|path| path.to == target).min_by_key(|path| path.latency_ns);
+        let text = |ns: Option<u32>, mib: Option<u64>| {
+            let word = |value: Option<u64>| value.map_or("?".to_string(), |value| value.to_string());
+            format!("{} ns, {} MiB/s", word(ns.map(u64::from)), word(mib))
+        };
+        let declared = text(best.map(|path| path.latency_ns), best.map(|path| path.bandwidth_mib));
+        let found = order.get(target as usize).copied().flatten().map(|at| &seen.nodes[at]);
+        let observed = text(found.and_then(|node| node.latency_ns), found.and_then(|node| node.bandwidth_mib));
+        rows.add(format!("node {target} path"), declared, observed);
+    }
 }
 
 /// The domains that must be there: SMT for threads, CLS for modules inside an LLC, MC for an LLC wider than both, NUMA
 /// above nodes. Which name the widest domain inside a node carries depends on the kernel, so only presence is compared.
 fn domains(topology: &Topology, seen: &Observation, rows: &mut Comparison) {
+    let apart = topology.apart();
+    let scheduled: Vec<&Cpu> = seen.cpus.iter().filter(|cpu| !apart.contains(cpu.cpu)).collect();
     let has = |name: &str| {
-        let with = seen.cpus.iter().filter(|cpu| cpu.domains.iter().any(|domain| domain.name == name)).count();
+        let with = scheduled.iter().filter(|cpu| cpu.domains.iter().any(|domain| domain.name == name)).count();
         match with {
             0 => "none".to_string(),
-            n if n == seen.cpus.len() => "every CPU".to_string(),
-            n => format!("{n} of {} CPUs", seen.cpus.len()),
+            n if n == scheduled.len() => "every CPU".to_string(),
+            n => format!("{n} of {} CPUs", scheduled.len()),
         }
     };
     let expect = |yes: bool| if yes { "every CPU".to_string() } else { "none".to_string() };
     rows.add("SMT domains", expect(topology.shape.threads > 1), has("SMT"));
-    rows.add("NUMA domains", expect(topology.nodes.len() > 1), has("NUMA"));
+    rows.add("NUMA domains", expect(topology.units(Level::Node).len() > 1), has("NUMA"));
+    if !apart.is_empty() {
+        let free = seen.cpus.iter().filter(|cpu| cpu.domains.is_empty()).map(|cpu| cpu.cpu).collect::<CpuSet>();
+        rows.add("CPUs without domains", apart.to_string(), free.to_string());
+    }
 }
 
 #[cfg(test)]
@@ -233,6 +355,8 @@ pub(super) mod tests {
             possible: CpuSet::range(0, t.shape.cpus()),
             online: CpuSet::range(0, t.shape.cpus()),
             isolated: CpuSet::default(),
+            partitioned: CpuSet::default(),
+            irq_affinity: CpuSet::default(),
             cpus: cpus.collect(),
             nodes: t
                 .nodes
@@ -243,6 +367,8 @@ pub(super) mod tests {
                     node: n as u32,
                     cpus: node.cpus.clone(),
                     memory_kib: node.memory_mib * 1024 - 4096,
+                    latency_ns: None,
+                    bandwidth_mib: None,
                     distances: distances.clone(),
                 })
                 .collect(),

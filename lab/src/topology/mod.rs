@@ -17,7 +17,7 @@ pub use check::parse;
 pub use compare::{Comparison, Finding, Row, compare};
 pub use draw::draw;
 pub use library::{load, names};
-pub use model::{Arch, CacheDecl, CpuDecl, Level, NodeDecl, Shape, Topology};
+pub use model::{Arch, CacheDecl, CpuDecl, Level, MemoryPath, NodeDecl, Placement, Shape, Topology};
 pub use rules::TopologyError;
 pub use scale::{ScaleError, scale};
 pub use show::show;

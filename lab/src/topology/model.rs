@@ -34,6 +34,8 @@ impl fmt::Display for Arch {
 pub enum Level {
     /// One hardware thread.
     Thread,
+    /// A thread group: the small core that a big POWER core is made of (arch/powerpc/kernel/smp.c, `ibm,thread-groups`).
+    Group,
     /// A core with its threads.
     Core,
     /// A module or cluster of cores.
@@ -50,6 +52,7 @@ impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Thread => "thread",
+            Self::Group => "group",
             Self::Core => "core",
             Self::Module => "module",
             Self::Node => "node",
@@ -72,6 +75,8 @@ pub struct Shape {
     pub cores: u32,
     /// Threads per core.
     pub threads: u32,
+    /// Thread groups per core: thread `t` belongs to group `t % thread_groups`. 1 where a core is one.
+    pub thread_groups: u32,
 }
 
 impl Shape {
@@ -84,6 +89,7 @@ impl Shape {
     pub fn cpus_per(&self, level: Level) -> u32 {
         match level {
             Level::Thread => 1,
+            Level::Group => self.threads / self.thread_groups,
             Level::Core => self.threads,
             Level::Module => self.threads * self.cores,
             Level::Die => self.threads * self.cores * self.modules,
@@ -100,8 +106,10 @@ pub struct CpuDecl {
     pub qemu: String,
     /// Family that the guest must see, where declared.
     pub family: Option<u32>,
-    /// Model number that the guest must see, where declared.
+    /// Model (x86), part (aarch64) number that the guest must see, where declared.
     pub model: Option<u32>,
+    /// What the name that the guest sees must begin with, where declared.
+    pub name: Option<String>,
 }
 
 /// One cache.
@@ -128,10 +136,34 @@ pub(super) fn size_text(kib: u64) -> String {
 /// One NUMA node.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct NodeDecl {
-    /// Its CPUs.
+    /// Its CPUs; empty for a node of memory only.
     pub cpus: CpuSet,
-    /// Memory of the guest's node in MiB.
+    /// Memory of the guest's node in MiB; 0 for a node of CPUs only.
     pub memory_mib: u64,
+}
+
+/// How a node's memory is reached from a node's CPUs (ACPI 6.5, 5.2.28, HMAT).
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct MemoryPath {
+    /// The node whose CPUs ask.
+    pub from: u32,
+    /// The node whose memory answers.
+    pub to: u32,
+    /// Nanoseconds.
+    pub latency_ns: u32,
+    /// MiB a second.
+    pub bandwidth_mib: u64,
+}
+
+/// What keeps work and interrupts off CPUs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Placement {
+    /// Isolated from the boot on (`isolcpus=domain`).
+    pub isolated: CpuSet,
+    /// Isolated later, as a cpuset partition (Documentation/admin-guide/cgroup-v2.rst, `cpuset.cpus.partition`).
+    pub partition: CpuSet,
+    /// The node whose CPUs take the interrupts; any CPU where absent.
+    pub irq_node: Option<u32>,
 }
 
 /// A checked, resolved machine.
@@ -151,6 +183,14 @@ pub struct Topology {
     pub nodes: Vec<NodeDecl>,
     /// Distances in SLIT units; `distances[from][to]`.
     pub distances: Vec<Vec<u32>>,
+    /// Whether the nodes were named one by one.
+    pub nodes_named: bool,
+    /// Memory paths; none where HMAT is absent.
+    pub paths: Vec<MemoryPath>,
+    /// Capacity of each CPU, 1024 for the biggest; empty where all are equal.
+    pub capacities: Vec<u32>,
+    /// Isolation and interrupts.
+    pub placement: Placement,
     /// The unit whose CPUs the scheduler must take to share their last-level cache.
     pub llc: Level,
     /// What scaling lost, in words.
@@ -161,12 +201,22 @@ impl Topology {
     /// The CPUs of every unit of a level, in order of CPU number.
     pub fn units(&self, level: Level) -> Vec<CpuSet> {
         match level {
-            Level::Node => self.nodes.iter().map(|node| node.cpus.clone()).collect(),
-            _ => {
+            Level::Node => self.nodes.iter().map(|node| node.cpus.clone()).filter(|cpus| !cpus.is_empty()).collect(),
+            Level::Group => {
+                let (threads, groups) = (self.shape.threads, self.shape.thread_groups);
+                let group = |n: u32| (0..threads / groups).map(move |k| n / groups * threads + n % groups + k * groups);
+                (0..self.shape.cpus() / threads * groups).map(|n| group(n).collect()).collect()
+            }
+            Level::Thread | Level::Core | Level::Module | Level::Die | Level::Package => {
                 let size = self.shape.cpus_per(level);
                 (0..self.shape.cpus() / size).map(|n| CpuSet::range(n * size, (n + 1) * size)).collect()
             }
         }
+    }
+
+    /// The CPUs without scheduling domains, whichever way they came to be so.
+    pub fn apart(&self) -> CpuSet {
+        self.placement.isolated.union(&self.placement.partition)
     }
 
     /// The CPUs that share each last-level cache in the scheduler's eyes.

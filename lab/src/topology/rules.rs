@@ -136,7 +136,7 @@ pub enum TopologyError {
     #[diagnostic(
         code(topology::cache_unit),
         help(
-            "core, module, die or package; a last-level cache that a node splits is `shared_by = \"package\"` with [scheduler] llc = \"node\""
+            "group, core, module, die or package; a last-level cache that a node splits is `shared_by = \"package\"` with [scheduler] llc = \"node\""
         )
     )]
     CacheUnit {
@@ -249,6 +249,132 @@ pub enum TopologyError {
         needed: u64,
         /// Where.
         #[label("each node's share")]
+        at: SourceSpan,
+    },
+    /// Thread groups that do not divide the threads.
+    #[error("{groups} thread groups do not divide {threads} threads")]
+    #[diagnostic(code(topology::thread_groups))]
+    ThreadGroups {
+        /// Groups.
+        groups: u32,
+        /// Threads.
+        threads: u32,
+        /// Where.
+        #[label("does not divide them")]
+        at: SourceSpan,
+    },
+    /// Neither equal nodes nor named ones, or both.
+    #[error("nodes are either equal (count and guest_memory) or named one by one ([[nodes.node]])")]
+    #[diagnostic(code(topology::node_form))]
+    NodeForm {
+        /// Where.
+        #[label("neither, or both")]
+        at: SourceSpan,
+    },
+    /// A list of CPUs that is none, or beyond the machine.
+    #[error("`{given}` is no list of this machine's CPUs")]
+    #[diagnostic(code(topology::cpu_list), help("as in cpusets: 0-3,8; numbers below the shape's product"))]
+    CpuList {
+        /// What the file says.
+        given: String,
+        /// Where.
+        #[label("not a list of its CPUs")]
+        at: SourceSpan,
+    },
+    /// A CPU in two nodes.
+    #[error("CPUs {cpus} are in two nodes")]
+    #[diagnostic(code(topology::node_overlap))]
+    NodeOverlap {
+        /// Which.
+        cpus: String,
+        /// Where.
+        #[label("named before")]
+        at: SourceSpan,
+    },
+    /// A CPU in no node.
+    #[error("CPUs {cpus} are in no node")]
+    #[diagnostic(code(topology::node_missing), help("every CPU belongs to one node"))]
+    NodeMissing {
+        /// Which.
+        cpus: String,
+        /// Where.
+        #[label("the last node, and still some are left")]
+        at: SourceSpan,
+    },
+    /// A node of nothing.
+    #[error("a node has neither CPUs nor memory")]
+    #[diagnostic(code(topology::node_empty))]
+    NodeEmpty {
+        /// Where.
+        #[label("give it cpus, guest_memory or both")]
+        at: SourceSpan,
+    },
+    /// A memory path that cannot be.
+    #[error("the path from node {from} to node {to} cannot be declared")]
+    #[diagnostic(
+        code(topology::path),
+        help("from a node with CPUs to a node with memory, each pair once, with a latency above 0")
+    )]
+    Path {
+        /// Asking node.
+        from: u32,
+        /// Answering node.
+        to: u32,
+        /// Where.
+        #[label("this one")]
+        at: SourceSpan,
+    },
+    /// Some paths, but not all.
+    #[error("the path from node {from} to node {to} is missing")]
+    #[diagnostic(
+        code(topology::path_missing),
+        help("where one path is declared, every pair of a node with CPUs and a node with memory has one")
+    )]
+    PathMissing {
+        /// Asking node.
+        from: u32,
+        /// Answering node.
+        to: u32,
+        /// Where.
+        #[label("the first path")]
+        at: SourceSpan,
+    },
+    /// Capacities that do not fit the machine.
+    #[error("{values} capacities for {units} {per}s")]
+    #[diagnostic(
+        code(topology::capacity),
+        help("one value per unit, 1 to 1024, and 1024 for the biggest (Documentation/scheduler/sched-capacity.rst)")
+    )]
+    Capacity {
+        /// The unit.
+        per: Level,
+        /// Units of the machine.
+        units: usize,
+        /// Values given.
+        values: usize,
+        /// Where.
+        #[label("does not fit")]
+        at: SourceSpan,
+    },
+    /// Isolation that leaves nothing, or says a CPU twice.
+    #[error("the isolated CPUs overlap, or no CPU is left for everything else")]
+    #[diagnostic(
+        code(topology::isolation),
+        help("`boot` and `cpuset` name different CPUs, and at least one CPU stays in neither")
+    )]
+    Isolation {
+        /// Where.
+        #[label("in this table")]
+        at: SourceSpan,
+    },
+    /// Interrupts for a node without CPUs.
+    #[error("node {node} cannot take interrupts: it does not exist or has no CPUs")]
+    #[diagnostic(code(topology::irq_node))]
+    IrqNode {
+        /// The node.
+        node: u32,
+        /// Where.
+        #[label("not a node with CPUs")]
         at: SourceSpan,
     },
 }

@@ -10,6 +10,12 @@ pub enum ScaleError {
     /// Nothing to divide by.
     #[error("@1/0 is no scale")]
     Zero,
+    /// A machine whose parts are named one by one.
+    #[error("{name} cannot be scaled: its nodes, capacities or isolated CPUs are named one by one")]
+    Named {
+        /// The machine.
+        name: String,
+    },
     /// No way to divide the levels.
     #[error(
         "{name} cannot be scaled to 1/{by}: no division of {modules} modules × {cores} cores × {threads} threads by {by} leaves {nodes} equal nodes; possible: {possible}"
@@ -40,6 +46,9 @@ pub fn scale(full: &Topology, by: u32) -> Result<Topology, ScaleError> {
     if by == 1 {
         return Ok(full.clone());
     }
+    if full.nodes_named || !full.capacities.is_empty() || !full.apart().is_empty() {
+        return Err(ScaleError::Named { name: full.name.clone() });
+    }
     let shape = best_shape(full, by).ok_or_else(|| indivisible(full, by))?;
     let per_node = shape.cpus() / full.nodes.len() as u32;
     let nodes = (0u32..)
@@ -69,6 +78,10 @@ fn best_shape(full: &Topology, by: u32) -> Option<Shape> {
     let s = full.shape;
     let mut best: Option<(usize, u32, u32, Shape)> = None;
     for t in (1..=s.threads).filter(|t| by.is_multiple_of(*t) && s.threads.is_multiple_of(*t)) {
+        // A core keeps its thread groups.
+        if !(s.threads / t).is_multiple_of(s.thread_groups) {
+            continue;
+        }
         for c in (1..=s.cores).filter(|c| (by / t).is_multiple_of(*c) && s.cores.is_multiple_of(*c)) {
             let m = by / t / c;
             if !s.modules.is_multiple_of(m) {
@@ -135,7 +148,7 @@ mod tests {
     fn a_twelfth_of_clearwater_forest_keeps_modules_nodes_and_caches() {
         let small = scale(&cwf(), 12).expect("1/12");
         assert_eq!(small.name, "cwf-snc3@1/12");
-        assert_eq!(small.shape, Shape { packages: 1, dies: 1, modules: 6, cores: 4, threads: 1 });
+        assert_eq!(small.shape, Shape { packages: 1, dies: 1, modules: 6, cores: 4, threads: 1, thread_groups: 1 });
         let llcs: Vec<String> = small.llcs().iter().map(CpuSet::to_string).collect();
         assert_eq!(llcs, ["0-7", "8-15", "16-23"]);
     }

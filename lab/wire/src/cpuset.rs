@@ -66,6 +66,16 @@ impl CpuSet {
         self.0.insert(cpu);
     }
 
+    /// The CPUs in either set.
+    pub fn union(&self, other: &Self) -> Self {
+        self.iter().chain(other.iter()).collect()
+    }
+
+    /// The CPUs of this set that are not in the other.
+    pub fn difference(&self, other: &Self) -> Self {
+        self.iter().filter(|cpu| !other.contains(*cpu)).collect()
+    }
+
     /// The CPUs in both sets.
     pub fn intersection(&self, other: &Self) -> Self {
         Self(self.0.intersection(&other.0).copied().collect())

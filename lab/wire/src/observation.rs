@@ -22,6 +22,12 @@ pub struct Observation {
     pub online: CpuSet,
     /// /sys/devices/system/cpu/isolated.
     pub isolated: CpuSet,
+    /// CPUs of isolated cpuset partitions (cgroup v2, `cpuset.cpus.isolated`).
+    #[serde(default)]
+    pub partitioned: CpuSet,
+    /// Where interrupts go unless told otherwise (/proc/irq/default_smp_affinity).
+    #[serde(default)]
+    pub irq_affinity: CpuSet,
     /// One per online CPU, by number.
     pub cpus: Vec<Cpu>,
     /// NUMA nodes by the kernel's own number, which need not be the declared one.
@@ -110,6 +116,13 @@ pub struct Node {
     pub cpus: CpuSet,
     /// Its memory in KiB; 0 for a node without memory.
     pub memory_kib: u64,
+    /// Read latency from the nearest CPUs in nanoseconds, where HMAT gives it (`access0/initiators/read_latency`;
+    /// Documentation/admin-guide/mm/numaperf.rst).
+    #[serde(default)]
+    pub latency_ns: Option<u32>,
+    /// Read bandwidth from there in MiB a second.
+    #[serde(default)]
+    pub bandwidth_mib: Option<u64>,
     /// Distances to every node in the order of `Observation::nodes`, itself included (ACPI SLIT units, 10 = local).
     pub distances: Vec<u32>,
 }

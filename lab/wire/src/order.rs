@@ -50,6 +50,8 @@ pub struct Order {
     pub modules: Vec<String>,
     /// Where the programs come from.
     pub root: RootFrom,
+    /// CPUs to put into an isolated cpuset partition before observing.
+    pub partition: CpuSet,
     /// What to do after observing.
     pub work: Work,
 }

@@ -3,7 +3,12 @@
 //! One thread per share waits for QEMU to connect, then serves until QEMU closes. The folder given is all that the guest
 //! can reach.
 
+mod open_flags;
+
+pub use open_flags::OpenFlags;
+
 use crate::fault::{Fault, Outcome, Trying};
+use open_flags::Translated;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,7 +36,7 @@ pub struct Served {
 }
 
 /// Serves `folder` on a socket under the tag `tag`.
-pub fn serve(folder: &Path, access: Access, tag: &str, socket: &Path) -> Outcome<Served> {
+pub fn serve(folder: &Path, access: Access, flags: OpenFlags, tag: &str, socket: &Path) -> Outcome<Served> {
     let root_dir = folder
         .to_str()
         .ok_or_else(|| Fault::input(format!("{}: a shared folder's path must be UTF-8", folder.display())))?
@@ -41,13 +46,18 @@ pub fn serve(folder: &Path, access: Access, tag: &str, socket: &Path) -> Outcome
     let listener = Listener::new(socket, true).trying(format!("socket {}", socket.display()))?;
     let what = format!("virtiofs share {}", folder.display());
     let thread = match access {
-        Access::ReadOnly => in_thread(PassthroughFsRo::new(config).trying(&what)?, listener, tag)?,
-        Access::ReadWrite => in_thread(PassthroughFs::new(config).trying(&what)?, listener, tag)?,
+        Access::ReadOnly => in_thread(PassthroughFsRo::new(config).trying(&what)?, flags, listener, tag)?,
+        Access::ReadWrite => in_thread(PassthroughFs::new(config).trying(&what)?, flags, listener, tag)?,
     };
     Ok(Served { socket: socket.to_path_buf(), thread: Some(thread) })
 }
 
-fn in_thread<F>(fs: F, mut listener: Listener, tag: &str) -> Outcome<JoinHandle<Result<(), String>>>
+fn in_thread<F>(
+    inner: F,
+    flags: OpenFlags,
+    mut listener: Listener,
+    tag: &str,
+) -> Outcome<JoinHandle<Result<(), String>>>
 where
     F: FileSystem + SerializableFileSystem + Send + Sync + 'static,
 {
@@ -55,7 +65,7 @@ where
     let backend = VhostUserFsBackendBuilder::default()
         .set_thread_pool_size(0)
         .set_tag(Some(tag.to_string()))
-        .build(fs)
+        .build(Translated { inner, flags })
         .trying("virtiofs backend")?;
     let memory = GuestMemoryAtomic::new(GuestMemoryMmap::new());
     let mut daemon = VhostUserDaemon::new(format!("share-{tag}"), Arc::new(backend), memory)
