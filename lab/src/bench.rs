@@ -345,7 +345,6 @@ pub fn observe(topology: &Topology, arch: Arch, kernel: &Kernel, lab: Lab<'_>) -
         deadlines: trials::patience(topology, accel),
     };
     let lived = crate::guest::live(birth, cancel)?;
-    let console = std::fs::read(&lived.console).trying(lived.console.display())?;
-    let complaints = crate::splat::complaints(&String::from_utf8_lossy(&console));
+    let complaints = lived.complaints();
     Ok(Look { observation: lived.observation, complaints })
 }

@@ -6,11 +6,14 @@ use crate::fault::{Fault, FaultKind, Outcome, Trying};
 use crate::image::{Contents, write_initramfs};
 use crate::qemu::{self, End, Machine, Qemu, Running, Share};
 use crate::share::{self, Access, OpenFlags};
+use crate::splat;
 use crate::topology::Arch;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use topolab_wire::{DONE_FILE, Done, Marker, OBSERVATION_FILE, Observation, Order, PROTOCOL, RESULTS_TAG, Stage};
+use topolab_wire::{
+    DONE_FILE, Done, KERNEL_LOG_FILE, Marker, OBSERVATION_FILE, Observation, Order, PROTOCOL, RESULTS_TAG, Stage,
+};
 
 /// How often the console and the process are looked at.
 const LOOK: Duration = Duration::from_millis(25);
@@ -55,8 +58,17 @@ pub struct Lived {
     pub observation: Observation,
     /// The records' folder.
     pub results: PathBuf,
-    /// The console file.
-    pub console: PathBuf,
+    /// The console's text.
+    pub console: String,
+    /// The kernel's log, which has what a large machine does not say on its console.
+    pub log: String,
+}
+
+impl Lived {
+    /// What the kernel complained of, on either way.
+    pub fn complaints(&self) -> Vec<(String, usize)> {
+        splat::complaints_of_both(&self.console, &self.log)
+    }
 }
 
 /// Runs a guest from birth to end.
@@ -266,7 +278,13 @@ fn collect(results: &Path, order: &Order, console: PathBuf) -> Outcome<Lived> {
     let path = results.join(OBSERVATION_FILE);
     let text = std::fs::read(&path).map_err(|e| absent(format!("{}: {e}", path.display())))?;
     let observation = serde_json::from_slice(&text).map_err(|e| absent(format!("{}: {e}", path.display())))?;
-    Ok(Lived { done, observation, results: results.to_path_buf(), console })
+    let lossy = |path: &Path| {
+        std::fs::read(path)
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .map_err(|e| absent(format!("{}: {e}", path.display())))
+    };
+    let (console, log) = (lossy(&console)?, lossy(&results.join(KERNEL_LOG_FILE))?);
+    Ok(Lived { done, observation, results: results.to_path_buf(), console, log })
 }
 
 #[cfg(test)]

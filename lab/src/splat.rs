@@ -39,6 +39,18 @@ pub fn complaints(console: &str) -> Vec<(String, usize)> {
     found
 }
 
+/// The complaints of a console and a kernel log that tell the same story, each in part: the more of the two counts.
+pub fn complaints_of_both(console: &str, log: &str) -> Vec<(String, usize)> {
+    let mut found = complaints(console);
+    for (title, count) in complaints(log) {
+        match found.iter_mut().find(|(known, _)| *known == title) {
+            Some((_, known)) => *known = (*known).max(count),
+            None => found.push((title, count)),
+        }
+    }
+    found
+}
+
 /// Without numbers that belong to this boot: `WARNING: CPU: 3 PID: 1 at kernel/x.c:10 f+0x1/0x2` keeps place and function.
 fn title(text: &str) -> String {
     let text = text.trim();

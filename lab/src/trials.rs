@@ -10,7 +10,6 @@ use crate::plan::{Plan, PlannedBundle, Trial};
 use crate::progress::Progress;
 use crate::qemu::{Accel, Machine, Qemu};
 use crate::results::{Invariant, KernelRef, NO_COMPLAINTS, Observed, Samples, Store, TrialRecord};
-use crate::splat::complaints;
 use crate::topology::{Arch, Topology, compare};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -269,8 +268,7 @@ impl Bench<'_> {
     fn read(&self, lived: &Lived, trial: &Trial, record: &mut TrialRecord) -> Outcome<()> {
         let topology = &self.plan.topologies[trial.topology];
         let observed = Observed::from(&compare(topology, Arch::X86_64, &lived.observation));
-        let console = std::fs::read(&lived.console).trying(lived.console.display())?;
-        let complaints = complaints(&String::from_utf8_lossy(&console));
+        let complaints = lived.complaints();
         record.invariants.push(Invariant {
             name: NO_COMPLAINTS.into(),
             holds: complaints.is_empty(),

@@ -94,6 +94,8 @@ fn pure_modules_do_no_io() {
         "report/json.rs",
         "qemu/options.rs",
         "qemu/argv.rs",
+        "qemu/device_tree.rs",
+        "qemu/forth.rs",
     ];
     let forbidden = [
         "std::fs",
@@ -121,6 +123,18 @@ fn every_file_begins_with_what_it_is_for() {
         for (path, text) in files(&root.join(folder)) {
             assert!(text.starts_with("//! "), "{} has no words at its top", path.display());
         }
+    }
+}
+
+#[test]
+fn every_rule_of_a_topology_stands_in_the_documentation() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let rules = std::fs::read_to_string(root.join("src/topology/rules.rs")).expect("the rules");
+    let table = std::fs::read_to_string(root.join("../docs/topology.md")).expect("the documentation");
+    let codes: Vec<&str> = rules.split("code(").skip(1).filter_map(|rest| rest.split(')').next()).collect();
+    assert!(codes.len() > 20, "{codes:?}");
+    for code in codes {
+        assert!(table.contains(&format!("| `{code}` |")), "{code} has no row in docs/topology.md");
     }
 }
 

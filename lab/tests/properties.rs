@@ -16,9 +16,9 @@ fn declaration(shape: Shape, nodes: u32, far: u32) -> String {
             .join(", ")
     };
     let rows: Vec<String> = (0..nodes).map(|from| format!("[{}]", row(from))).collect();
-    let Shape { packages, dies, modules, cores, threads } = shape;
+    let Shape { packages, dies, modules, cores, threads, thread_groups } = shape;
     format!(
-        "schema = 1\ntitle = \"any\"\n[cpu.x86_64]\nqemu = \"SapphireRapids\"\n[shape]\npackages = {packages}\ndies = {dies}\nmodules = {modules}\ncores = {cores}\nthreads = {threads}\n\
+        "schema = 1\ntitle = \"any\"\n[cpu.x86_64]\nqemu = \"SapphireRapids\"\n[shape]\npackages = {packages}\ndies = {dies}\nmodules = {modules}\ncores = {cores}\nthreads = {threads}\nthread_groups = {thread_groups}\n\
          [[cache]]\nlevel = 1\nkind = \"data\"\nsize = \"32K\"\nshared_by = \"core\"\n[[cache]]\nlevel = 2\nkind = \"unified\"\nsize = \"2M\"\nshared_by = \"module\"\n[[cache]]\nlevel = 3\nkind = \"unified\"\nsize = \"16M\"\nshared_by = \"package\"\n\
          [nodes]\ncount = {nodes}\nguest_memory = \"2G\"\ndistances = [{}]\n[scheduler]\nllc = \"node\"\n",
         rows.join(", ")
@@ -26,9 +26,15 @@ fn declaration(shape: Shape, nodes: u32, far: u32) -> String {
 }
 
 fn shapes() -> impl Strategy<Value = (Shape, u32, u32)> {
-    let counts = (1u32..=4, 1u32..=3, 1u32..=8, 1u32..=8, 1u32..=4);
-    let shape =
-        counts.prop_map(|(packages, dies, modules, cores, threads)| Shape { packages, dies, modules, cores, threads });
+    let counts = (1u32..=4, 1u32..=3, 1u32..=8, 1u32..=8, 1u32..=4, 1u32..=2);
+    let shape = counts.prop_map(|(packages, dies, modules, cores, threads, thread_groups)| Shape {
+        packages,
+        dies,
+        modules,
+        cores,
+        threads,
+        thread_groups,
+    });
     (shape, 1u32..=8, 11u32..=200)
 }
 
@@ -45,7 +51,7 @@ proptest! {
     #[test]
     fn an_accepted_machine_is_partitioned_by_every_level((shape, nodes, far) in shapes()) {
         if let Ok(topology) = parse("any", &declaration(shape, nodes, far)) {
-            for level in [Level::Thread, Level::Core, Level::Module, Level::Node, Level::Die, Level::Package] {
+            for level in [Level::Thread, Level::Group, Level::Core, Level::Module, Level::Node, Level::Die, Level::Package] {
                 prop_assert!(partitions(&topology, level), "{level}");
             }
             // No core is cut by a node, nor a module where that is a level.

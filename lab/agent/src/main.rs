@@ -55,6 +55,7 @@ fn life() -> Result<(), Failure> {
         Work::Model(model) => at(Stage::Work, "model", exec::run_model(model, &mut outbox))?,
     };
     kmsg::say(&Marker::Measured);
+    at(Stage::Results, "kernel log", outbox.add_log(&kmsg::log()))?;
     at(Stage::Results, "deliver", outbox.deliver(&order.trial, repetitions))?;
     kmsg::say(&Marker::Done);
     Ok(())

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use topolab_wire::{DONE_FILE, Done, OBSERVATION_FILE, Observation, PROTOCOL, Repetition};
+use topolab_wire::{DONE_FILE, Done, KERNEL_LOG_FILE, OBSERVATION_FILE, Observation, PROTOCOL, Repetition};
 
 /// Files waiting in a tmpfs.
 pub struct Outbox {
@@ -36,6 +36,11 @@ impl Outbox {
     pub fn add_observation(&mut self, observation: &Observation) -> io::Result<()> {
         let mut file = self.create(OBSERVATION_FILE)?;
         file.write_all(&to_vec_pretty(observation)?)
+    }
+
+    /// Adds the kernel's log.
+    pub fn add_log(&mut self, log: &str) -> io::Result<()> {
+        self.create(KERNEL_LOG_FILE)?.write_all(log.as_bytes())
     }
 
     /// Copies everything to the results share, synced, and writes the done-record last.

@@ -138,6 +138,7 @@ mod tests {
             clock: Clock::Virtual,
             modules: Vec::new(),
             root: RootFrom::Initramfs,
+            partition: Default::default(),
             work: Work::Observe,
         };
         let make = |name: &str| {

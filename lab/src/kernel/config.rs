@@ -7,7 +7,6 @@ use std::path::Path;
 
 const BASE: &str = include_str!("../../kconfig/base.config");
 const X86_64: &str = include_str!("../../kconfig/x86_64.config");
-const MEMORY_PATHS: &str = include_str!("../../kconfig/memory-paths.config");
 const MANY_CPUS: &str = include_str!("../../kconfig/many-cpus.config");
 
 /// A named piece of configuration.
@@ -29,9 +28,6 @@ pub(super) fn fragments(wish: &super::Wish) -> Outcome<Vec<Fragment>> {
     }
     if wish.needs.many_cpus {
         all.push(built_in("many-cpus.config", MANY_CPUS));
-    }
-    if wish.needs.memory_paths {
-        all.push(built_in("memory-paths.config", MEMORY_PATHS));
     }
     for (bundle, lines) in &wish.bundles {
         // What the other fragments have already makes no kernel of its own.

@@ -30,17 +30,14 @@ use std::path::{Path, PathBuf};
 pub struct Needs {
     /// More than 255 CPUs.
     pub many_cpus: bool,
-    /// Memory paths (HMAT).
-    pub memory_paths: bool,
 }
 
 impl Needs {
     /// What any of these needs.
     pub fn of<'a>(topologies: impl IntoIterator<Item = &'a Topology>) -> Self {
-        topologies.into_iter().fold(Self::default(), |needs, topology| Self {
-            many_cpus: needs.many_cpus || topology.shape.cpus() > 255,
-            memory_paths: needs.memory_paths || !topology.paths.is_empty(),
-        })
+        topologies
+            .into_iter()
+            .fold(Self::default(), |needs, topology| Self { many_cpus: needs.many_cpus || topology.shape.cpus() > 255 })
     }
 }
 

@@ -152,7 +152,8 @@ fn cpu_map(topology: &Topology, handles: &[u32]) -> Node {
 
 fn write(tree: &DeviceTree) -> Outcome<Vec<u8>> {
     // The blob's list ends with an empty entry, which the writer adds itself.
-    let reserved = tree.reserved.iter().filter(|(_, size)| *size > 0).map(|(address, size)| FdtReserveEntry::new(*address, *size));
+    let reserved =
+        tree.reserved.iter().filter(|(_, size)| *size > 0).map(|(address, size)| FdtReserveEntry::new(*address, *size));
     let reserved = reserved.collect::<Result<Vec<_>, _>>().map_err(fault)?;
     let mut writer = FdtWriter::new_with_mem_reserv(&reserved).map_err(fault)?;
     writer.set_boot_cpuid_phys(tree.boot_cpuid_phys);

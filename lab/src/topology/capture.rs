@@ -20,10 +20,8 @@ pub enum CaptureError {
         /// The sizes that occur.
         sizes: String,
     },
-    /// Nodes cut something or are not in order.
-    #[error(
-        "node {node} has the CPUs {cpus}, which is not a run of whole cores; the language says nodes in equal runs"
-    )]
+    /// A node cuts a core.
+    #[error("node {node} has the CPUs {cpus}, which cuts cores; the language says nodes of whole cores")]
     Nodes {
         /// The node.
         node: u32,
@@ -40,15 +38,23 @@ pub enum CaptureError {
     },
 }
 
-/// CPU models of QEMU by (family, model) of Intel processors (arch/x86/include/asm/intel-family.h).
-const MODELS: &[((&str, &str), &str)] = &[
-    (("6", "85"), "Skylake-Server"),
-    (("6", "106"), "Icelake-Server"),
-    (("6", "143"), "SapphireRapids"),
-    (("6", "173"), "GraniteRapids"),
-    (("6", "175"), "SierraForest"),
-    (("6", "221"), "ClearwaterForest"),
+/// CPU models of QEMU by (vendor, family, model): Intel's (arch/x86/include/asm/intel-family.h) and Arm's parts
+/// (arch/arm64/include/asm/cputype.h).
+const MODELS: &[((&str, &str, &str), &str)] = &[
+    (("GenuineIntel", "6", "85"), "Skylake-Server"),
+    (("GenuineIntel", "6", "106"), "Icelake-Server"),
+    (("GenuineIntel", "6", "143"), "SapphireRapids"),
+    (("GenuineIntel", "6", "173"), "GraniteRapids"),
+    (("GenuineIntel", "6", "175"), "SierraForest"),
+    (("GenuineIntel", "6", "221"), "ClearwaterForest"),
+    (("0x41", "8", "0xd08"), "cortex-a72"),
+    (("0x41", "8", "0xd0b"), "cortex-a76"),
+    (("0x41", "8", "0xd0c"), "neoverse-n1"),
+    (("0x41", "8", "0xd40"), "neoverse-v1"),
+    (("0x41", "8", "0xd49"), "neoverse-n2"),
 ];
+/// CPU models of QEMU by how a POWER kernel's name of the CPU begins (arch/powerpc/kernel/cpu_specs_book3s_64.h).
+const POWERS: &[(&str, &str)] = &[("POWER10", "power10"), ("POWER9", "power9"), ("POWER8", "power8")];
 
 /// The CPUs renumbered so that threads, cores, modules, dies and packages follow each other, as guests number them.
 struct Order(BTreeMap<u32, u32>);
@@ -108,12 +114,18 @@ pub fn capture(title: &str, seen: &Observation) -> Result<String, CaptureError> 
     let clusters = said(|cpu| &cpu.cluster, &dies);
     // Clusters that are just the cores are no level of their own.
     let modules = if clusters == cores { dies.clone() } else { clusters };
+    // What shares an L1 inside a core is a thread group.
+    let inner = seen.cpus.iter().filter_map(|cpu| cpu.caches.iter().find(|cache| cache.level == 1));
+    let thread_groups = groups(&order, inner.map(|cache| &cache.shared));
+    let grouped = thread_groups.len() > cores.len() && thread_groups.iter().all(|group| group.len() > 1);
+    let thread_groups = if grouped { thread_groups } else { cores.clone() };
     let units = [
         // Where levels coincide, the first of this order is how people say it.
         (Level::Core, "core", cores),
         (Level::Package, "package", packages),
         (Level::Die, "die", dies),
         (Level::Module, "module", modules),
+        (Level::Group, "group", thread_groups),
     ];
     let mut sizes = Vec::new();
     for (_, name, sets) in &units {
@@ -145,9 +157,14 @@ pub fn capture(title: &str, seen: &Observation) -> Result<String, CaptureError> 
     ] {
         line(format!("{name} = {value}"));
     }
+    if grouped {
+        line(format!("thread_groups = {}", core / sizes[4]));
+    }
     let outermost = caches(seen, &order, &units, &mut line)?;
     nodes(seen, &order, core, count, &mut line)?;
     last_level(seen, &order, &units, outermost, &mut line);
+    capacities(seen, &order, &units, &mut line);
+    placement(seen, &order, &mut line);
     Ok(out)
 }
 
@@ -162,17 +179,15 @@ fn cpu_table(seen: &Observation, line: &mut impl FnMut(String)) {
         _ => "x86_64",
     };
     line(format!("[cpu.{arch}]"));
-    let key = (seen.model.family.as_str(), seen.model.model.as_str());
-    match MODELS.iter().find(|(known, _)| *known == key && seen.model.vendor == "GenuineIntel") {
-        Some((_, qemu)) => line(format!("qemu = \"{qemu}\"")),
-        None => {
-            line(format!("# QEMU has no model of its own for {}; this one boots everywhere.", seen.model.name.trim()));
-            line("qemu = \"max\"".into());
-            line(String::new());
-            return;
-        }
+    let key = (seen.model.vendor.as_str(), seen.model.family.as_str(), seen.model.model.as_str());
+    if let Some((_, qemu)) = MODELS.iter().find(|(known, _)| *known == key) {
+        line(format!("qemu = \"{qemu}\"\nfamily = {}\nmodel = {}\n", key.1, key.2));
+    } else if let Some((name, qemu)) = POWERS.iter().find(|(name, _)| seen.model.name.starts_with(name)) {
+        line(format!("qemu = \"{qemu}\"\nname = \"{name}\"\n"));
+    } else {
+        line(format!("# QEMU has no model of its own for {}; this one boots everywhere.", seen.model.name.trim()));
+        line("qemu = \"max\"\n".into());
     }
-    line(format!("family = {}\nmodel = {}\n", key.0, key.1));
 }
 
 /// Writes the caches and returns the level of the outermost one.
@@ -218,36 +233,97 @@ fn nodes(
     cpus: u32,
     line: &mut impl FnMut(String),
 ) -> Result<(), CaptureError> {
-    let with_cpus: Vec<_> = seen.nodes.iter().filter(|node| !node.cpus.is_empty()).collect();
-    let mut sets: Vec<(CpuSet, u32, usize)> = Vec::new();
-    for node in &with_cpus {
-        let place = seen.nodes.iter().position(|other| other.node == node.node).unwrap_or(0);
-        sets.push((order.map(&node.cpus), node.node, place));
+    let mut sets: Vec<(CpuSet, usize)> =
+        seen.nodes.iter().enumerate().map(|(place, node)| (order.map(&node.cpus), place)).collect();
+    // By CPUs, nodes of memory only behind the others.
+    sets.sort_by_key(|(set, place)| (set.is_empty(), set.clone(), *place));
+    if sets.is_empty() {
+        sets.push((CpuSet::range(0, cpus), 0));
     }
-    sets.sort();
-    let per_node = cpus / sets.len().max(1) as u32;
-    for (n, (set, node, _)) in (0u32..).zip(&sets) {
-        if *set != CpuSet::range(n * per_node, (n + 1) * per_node) || !per_node.is_multiple_of(core) {
-            return Err(CaptureError::Nodes { node: *node, cpus: set.to_string() });
+    for (set, place) in &sets {
+        let inside = |first: u32| CpuSet::range(first, first + core).intersection(set).len() as u32;
+        if (0..cpus).step_by(core as usize).map(inside).any(|found| found != 0 && found != core) {
+            let node = seen.nodes.get(*place).map_or(0, |node| node.node);
+            return Err(CaptureError::Nodes { node, cpus: set.to_string() });
         }
     }
+    let per_node = cpus / sets.len() as u32;
+    let run = |n: u32| CpuSet::range(n * per_node, (n + 1) * per_node);
+    let equal = cpus.is_multiple_of(sets.len() as u32) && (0u32..).zip(&sets).all(|(n, (set, _))| *set == run(n));
     line("\n[nodes]".into());
-    let memoryless = seen.nodes.len() - with_cpus.len();
-    if memoryless > 0 {
-        line(format!("# {memoryless} node(s) without CPUs are left out: the language does not say them yet."));
-    }
-    line(format!("count = {}", sets.len().max(1)));
-    let least = (256 + 2 * u64::from(cpus)).div_ceil(sets.len().max(1) as u64).max(128);
-    let real: Vec<String> = with_cpus.iter().map(|node| format!("{} MiB", node.memory_kib / 1024)).collect();
+    let with_memory = seen.nodes.iter().filter(|node| node.memory_kib > 0).count().max(1) as u64;
+    let least = (256 + 2 * u64::from(cpus)).div_ceil(with_memory).max(128);
+    let real: Vec<String> =
+        sets.iter().filter_map(|(_, at)| seen.nodes.get(*at)).map(|n| format!("{} MiB", n.memory_kib / 1024)).collect();
     line(format!("# The machine's own nodes have {}; a guest needs little.", real.join(", ")));
-    line(format!("guest_memory = \"{least}M\""));
-    let cell = |from: usize, to: usize| seen.nodes[from].distances.get(to).copied().unwrap_or(10).to_string();
-    let row =
-        |from: usize| format!("[{}]", sets.iter().map(|(_, _, to)| cell(from, *to)).collect::<Vec<_>>().join(", "));
-    let rows: Vec<String> = sets.iter().map(|(_, _, from)| row(*from)).collect();
-    let rows = if rows.is_empty() { vec!["[10]".to_string()] } else { rows };
+    if equal {
+        line(format!("count = {}\nguest_memory = \"{least}M\"", sets.len()));
+    }
+    let cell = |from: usize, to: usize| {
+        let distance = seen.nodes.get(from).and_then(|node| node.distances.get(to)).copied();
+        distance.unwrap_or(10).to_string()
+    };
+    let row = |from: usize| format!("[{}]", sets.iter().map(|(_, to)| cell(from, *to)).collect::<Vec<_>>().join(", "));
+    let rows: Vec<String> = sets.iter().map(|(_, from)| row(*from)).collect();
     line(format!("distances = [\n    {},\n]", rows.join(",\n    ")));
+    for (set, place) in sets.iter().filter(|_| !equal) {
+        line("\n[[nodes.node]]".into());
+        if !set.is_empty() {
+            line(format!("cpus = \"{set}\""));
+        }
+        if seen.nodes.get(*place).is_none_or(|node| node.memory_kib > 0) {
+            line(format!("guest_memory = \"{least}M\""));
+        }
+    }
+    for (n, (_, place)) in sets.iter().enumerate() {
+        if let Some((ns, mib)) = seen.nodes.get(*place).and_then(|node| Some((node.latency_ns?, node.bandwidth_mib?))) {
+            line(format!(
+                "# Memory of node {n}: {ns} ns, {mib} MiB/s from its nearest CPUs; [[nodes.path]] wants every pair, which sysfs does not say."
+            ));
+        }
+    }
     Ok(())
+}
+
+/// Capacities, where CPUs differ in them.
+fn capacities(
+    seen: &Observation,
+    order: &Order,
+    units: &[(Level, &'static str, BTreeSet<CpuSet>)],
+    line: &mut impl FnMut(String),
+) {
+    let all: BTreeMap<u32, u32> =
+        seen.cpus.iter().filter_map(|cpu| Some((*order.0.get(&cpu.cpu)?, cpu.capacity?))).collect();
+    let distinct: BTreeSet<u32> = all.values().copied().collect();
+    if distinct.len() < 2 {
+        return;
+    }
+    let even = |set: &CpuSet| set.iter().filter_map(|cpu| all.get(&cpu)).collect::<BTreeSet<_>>().len() == 1;
+    // The widest unit within which they are equal says it shortest.
+    let candidates = units.iter().filter(|(_, _, sets)| sets.iter().all(even));
+    if let Some((_, name, sets)) = candidates.min_by_key(|(_, _, sets)| sets.len()) {
+        let value = |set: &CpuSet| set.first().and_then(|cpu| all.get(&cpu)).copied().unwrap_or(1024).to_string();
+        let values: Vec<String> = sets.iter().map(value).collect();
+        line(format!("\n[capacity]\nper = \"{name}\"\nvalues = [{}]", values.join(", ")));
+    }
+}
+
+/// What is kept off CPUs now.
+fn placement(seen: &Observation, order: &Order, line: &mut impl FnMut(String)) {
+    let later = order.map(&seen.partitioned.difference(&seen.isolated));
+    // Newer kernels count partitions among the isolated CPUs; what the command line names was so from the boot on.
+    let at_boot = seen.cmdline.split_whitespace().any(|word| word.starts_with("isolcpus="));
+    let (boot, later) = match at_boot {
+        true => (order.map(&seen.isolated), later),
+        false => (CpuSet::default(), order.map(&seen.isolated.union(&seen.partitioned))),
+    };
+    if boot.is_empty() && later.is_empty() {
+        return;
+    }
+    line("\n[isolation]".into());
+    for (key, set) in [("boot", boot), ("cpuset", later)].iter().filter(|(_, set)| !set.is_empty()) {
+        line(format!("{key} = \"{set}\""));
+    }
 }
 
 fn last_level(
@@ -268,6 +344,10 @@ fn last_level(
         // The scheduler's own word.
         (true, _) if Some(&llcs) == of_cache => line(format!("llc = \"{}\"", name(outermost))),
         (true, _) if llcs == nodes => line("llc = \"node\"".into()),
+        // A cluster can stand for a cache that is not there (drivers/base/arch_topology.c).
+        (true, _) if units.iter().any(|(level, _, sets)| *level == Level::Module && *sets == llcs) => {
+            line("llc = \"module\"".into());
+        }
         (true, false) | (false, false) => {
             line(
                 "# inferred from the outermost cache: the scheduler's domains could not be read (debugfs needs root)"
@@ -285,7 +365,7 @@ fn last_level(
 #[cfg(test)]
 mod tests {
     use super::super::compare::tests::faithful;
-    use super::super::{Topology, parse, scale};
+    use super::super::{Arch, Topology, parse, scale};
     use super::*;
     use topolab_wire::Domain;
 
@@ -296,7 +376,8 @@ mod tests {
     /// Everything but names and memory, which a capture chooses itself.
     fn essence(t: &Topology) -> impl PartialEq + std::fmt::Debug {
         let nodes: Vec<CpuSet> = t.nodes.iter().map(|node| node.cpus.clone()).collect();
-        (t.cpu.clone(), t.shape, t.caches.clone(), nodes, t.distances.clone(), t.llc)
+        let cpu = t.cpu.get(&Arch::X86_64).cloned();
+        (cpu, t.shape, t.caches.clone(), nodes, t.distances.clone(), t.llc)
     }
 
     #[test]
@@ -307,6 +388,7 @@ mod tests {
             (include_str!("../../../topologies/epyc-nps4.toml"), 4),
             (include_str!("../../../topologies/power-like.toml"), 5),
             (include_str!("../../../topologies/smoke.toml"), 1),
+            (include_str!("../../../topologies/cxl-tiers.toml"), 1),
         ] {
             let declared = built_in(text, by);
             let mut seen = faithful(&declared);

@@ -15,6 +15,11 @@ const LEAST_MEMORY_MIB: u64 = 256;
 /// Largest ACPI SLIT distance that still means something; 255 is "unreachable" (ACPI 6.5, 5.2.17).
 const MOST_DISTANCE: u32 = 254;
 
+/// Most CPUs of Arm's virt board.
+const MOST_ARM_CPUS: u32 = 512;
+/// What pseries gives out memory in.
+const POWER_BLOCK_MIB: u64 = 256;
+
 type Checked<T> = Result<T, TopologyError>;
 
 fn span(range: Range<usize>) -> SourceSpan {
@@ -54,6 +59,7 @@ pub fn parse(name: &str, text: &str) -> Checked<Topology> {
         topology.capacities = capacities(&topology, capacity)?;
     }
     topology.placement = placement(&topology, &file)?;
+    boards(&topology, &file)?;
     Ok(topology)
 }
 
@@ -382,6 +388,43 @@ fn memory(topology: &Topology, at: SourceSpan) -> Checked<()> {
     }
 }
 
+/// What QEMU would refuse, said with its place in the file.
+fn boards(topology: &Topology, file: &File) -> Checked<()> {
+    let refuse =
+        |board: &'static str, why: String, at: Range<usize>| Err(TopologyError::Board { board, why, at: span(at) });
+    let shape = topology.shape;
+    for arch in topology.cpu.keys() {
+        match arch {
+            Arch::X86_64 => {}
+            // hw/arm/virt.c, `max_cpus`: the redistributors of GICv3.
+            Arch::Aarch64 if shape.cpus() > MOST_ARM_CPUS => {
+                let why = format!("it takes {MOST_ARM_CPUS} CPUs, not {}", shape.cpus());
+                return refuse("Arm's virt board", why, file.shape.span());
+            }
+            Arch::Aarch64 => {}
+            Arch::Ppc64le => {
+                if !matches!(shape.threads, 1 | 2 | 4 | 8) {
+                    let why = format!("a POWER core has 1, 2, 4 or 8 threads, not {}", shape.threads);
+                    return refuse("pseries", why, file.shape.get_ref().threads.span());
+                }
+                // hw/ppc/spapr.c, `spapr_validate_node_memory`.
+                if let Some(node) = topology.nodes.iter().find(|n| !n.memory_mib.is_multiple_of(POWER_BLOCK_MIB)) {
+                    let why = format!("nodes have multiples of {POWER_BLOCK_MIB} MiB, not {}", node.memory_mib);
+                    return refuse("pseries", why, file.nodes.span());
+                }
+            }
+        }
+        if *arch != Arch::X86_64 && !topology.paths.is_empty() {
+            return refuse(
+                "this board",
+                "memory paths are a matter of ACPI, which only q35 has".into(),
+                file.nodes.span(),
+            );
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -443,6 +486,7 @@ mod tests {
             ("[scheduler]", "[isolation]\nboot = \"0-287\"\n[scheduler]", "topology::isolation"),
             ("[scheduler]", "[isolation]\nboot = \"4\"\ncpuset = \"4\"\n[scheduler]", "topology::isolation"),
             ("[scheduler]", "[isolation]\nboot = \"300\"\n[scheduler]", "topology::cpu_list"),
+            ("[cpu.x86_64]", "[cpu.ppc64le]\nqemu = \"power10\"\n[cpu.x86_64]", "topology::board"),
             ("[scheduler]", "[irq]\nnode = 3\n[scheduler]", "topology::irq_node"),
         ] {
             assert_eq!(broken(from, to), code, "{from} → {to}");

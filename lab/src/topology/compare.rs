@@ -101,7 +101,7 @@ pub fn compare(topology: &Topology, arch: Arch, seen: &Observation) -> Compariso
     {
         rows.add(what, groups(&topology.units(level)), observed);
     }
-    dies_and_modules(topology, seen, &mut rows);
+    dies_and_modules(topology, arch, seen, &mut rows);
     caches(topology, arch, seen, &mut rows);
     undeclared_caches(topology, seen, &mut rows);
     nodes(topology, seen, &mut rows);
@@ -118,7 +118,7 @@ fn decimal(text: &str) -> String {
 }
 
 /// Levels that not every architecture has.
-fn dies_and_modules(topology: &Topology, seen: &Observation, rows: &mut Comparison) {
+fn dies_and_modules(topology: &Topology, arch: Arch, seen: &Observation, rows: &mut Comparison) {
     let by = |field: fn(&Cpu) -> &CpuSet| groups(seen.cpus.iter().map(field));
     let silent = |field: fn(&Cpu) -> &CpuSet| seen.cpus.iter().all(|cpu| field(cpu).is_empty());
     let none = || "nothing".to_string();
@@ -133,8 +133,16 @@ fn dies_and_modules(topology: &Topology, seen: &Observation, rows: &mut Comparis
         return;
     }
     let declared = groups(&topology.units(Level::Module));
+    let observed = by(|cpu| &cpu.cluster);
+    // An x86 kernel's cluster is whoever shares an L2 (arch/x86/kernel/smpboot.c, `match_l2c`).
+    let l2 = topology.caches.iter().find(|cache| cache.level == 2).map_or(Level::Core, |cache| cache.shared_by);
+    let narrow = arch == Arch::X86_64 && l2 < Level::Module && observed == groups(&topology.units(l2));
     match silent(|cpu| &cpu.cluster) {
-        false => rows.add("modules", declared, by(|cpu| &cpu.cluster)),
+        false if narrow => {
+            let why = "an x86 kernel takes the sharers of the L2 for the cluster";
+            rows.add_inexpressible("modules".into(), declared, observed, why);
+        }
+        false => rows.add("modules", declared, observed),
         true => rows.add_inexpressible("modules".into(), declared, none(), "this architecture has no clusters"),
     }
 }
@@ -188,7 +196,9 @@ fn placement(topology: &Topology, arch: Arch, seen: &Observation, rows: &mut Com
         rows.add("isolated at boot", wanted.isolated.to_string(), observed.to_string());
     }
     if !wanted.partition.is_empty() {
-        rows.add("isolated by cpuset", wanted.partition.to_string(), seen.partitioned.to_string());
+        // The file counts those of the boot too (kernel/cgroup/cpuset.c, `isolated_cpus`).
+        let observed = seen.partitioned.difference(&wanted.isolated);
+        rows.add("isolated by cpuset", wanted.partition.to_string(), observed.to_string());
     }
     if let Some(node) = wanted.irq_node {
         let declared = topology.nodes.get(node as usize).map(|node| node.cpus.to_string()).unwrap_or_default();

@@ -377,4 +377,16 @@ pub enum TopologyError {
         #[label("not a node with CPUs")]
         at: SourceSpan,
     },
+    /// What an architecture's board does not take.
+    #[error("{board} cannot be this machine: {why}")]
+    #[diagnostic(code(topology::board), help("docs/topology.md lists what each board takes"))]
+    Board {
+        /// The board.
+        board: &'static str,
+        /// Why.
+        why: String,
+        /// Where.
+        #[label("more than it takes")]
+        at: SourceSpan,
+    },
 }

@@ -33,11 +33,17 @@ fn value(json: &serde_json::Value, metric: &str, side: &str) -> f64 {
     verdict[side].as_f64().unwrap_or_else(|| panic!("{metric} has no {side}"))
 }
 
+/// The first run, which both tests look at.
+fn quiet() -> &'static serde_json::Value {
+    static ONE: std::sync::OnceLock<serde_json::Value> = std::sync::OnceLock::new();
+    ONE.get_or_init(|| ab("1", &[]))
+}
+
 /// The second run has everything against it that a host can do: both cores are busy with something else, and QEMU's main loop
 /// is late by a random time at every turn (lab/turnstile says what that used to break).
 #[test]
 fn two_runs_are_the_same_bytes_under_load() {
-    let quiet = ab("1", &[]);
+    let quiet = quiet();
     let load: Vec<Guarded> = (0..2)
         .map(|_| {
             Guarded(Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn().expect("sh"))
@@ -46,7 +52,7 @@ fn two_runs_are_the_same_bytes_under_load() {
     let loaded = ab("1", &[("TOPOLAB_TURNSTILE_JITTER", "7")]);
     drop(load);
     let bytes = |json: &serde_json::Value| serde_json::to_string(&json["trials"]).expect("JSON");
-    assert_eq!(bytes(&quiet), bytes(&loaded));
+    assert_eq!(bytes(quiet), bytes(&loaded));
 }
 
 /// Many small machines find what a few large ones miss: each run is late by other times.
@@ -71,13 +77,13 @@ fn a_late_main_loop_changes_nothing() {
 
 #[test]
 fn the_patch_moves_the_work() {
-    let quiet = ab("1", &[]);
+    let quiet = quiet();
     let trials = quiet["trials"].as_array().expect("trials");
     assert_eq!(trials.len(), 2);
     assert!(trials.iter().all(|t| t["observed"]["matches"] == true && t["label"] == "virtual" && t["fault"].is_null()));
     // What the hand-made experiment showed: requests leave the clients' node, and the tail shrinks.
     let (share, tail) = ("share.node0", "latency_ms.p99");
-    assert!(value(&quiet, share, "patched") < 0.75 * value(&quiet, share, "base"), "{}", quiet["verdicts"]);
-    assert!(value(&quiet, tail, "patched") < 0.85 * value(&quiet, tail, "base"), "{}", quiet["verdicts"]);
-    assert!(value(&quiet, "wakeups.sync", "base") > 100.0, "the probe counted nothing");
+    assert!(value(quiet, share, "patched") < 0.75 * value(quiet, share, "base"), "{}", quiet["verdicts"]);
+    assert!(value(quiet, tail, "patched") < 0.85 * value(quiet, tail, "base"), "{}", quiet["verdicts"]);
+    assert!(value(quiet, "wakeups.sync", "base") > 100.0, "the probe counted nothing");
 }

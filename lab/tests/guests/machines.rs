@@ -2,56 +2,109 @@
 //! that lies about a booted machine is caught at the level it lies about.
 
 use crate::common::{code_and_words, output};
-use topolab::topology::{self, Arch, Topology, compare};
+use topolab::topology::{self, Arch, Finding, Row, Topology, compare};
 use topolab_wire::Observation;
 
-/// A scale of each machine that boots within seconds.
-const SMALL: [&str; 8] = [
-    "smoke",
-    "smp",
-    "cwf-snc3@1/12",
-    "cwf-2s-snc3@1/24",
-    "gnr-2s-snc3@1/20",
-    "spr-2s-snc2@1/15",
-    "epyc-nps4@1/8",
-    "power-like@1/5",
+/// A scale of each machine that boots within seconds, on every architecture that it names.
+const SMALL: [(&str, Arch); 19] = [
+    ("smoke", Arch::X86_64),
+    ("smoke", Arch::Aarch64),
+    ("smoke", Arch::Ppc64le),
+    ("smp", Arch::X86_64),
+    ("cwf-snc3@1/12", Arch::X86_64),
+    ("cwf-2s-snc3@1/24", Arch::X86_64),
+    ("gnr-2s-snc3@1/20", Arch::X86_64),
+    ("spr-2s-snc2@1/15", Arch::X86_64),
+    ("epyc-nps4@1/8", Arch::X86_64),
+    ("power-like@1/5", Arch::X86_64),
+    ("cxl-tiers", Arch::X86_64),
+    ("isolated", Arch::X86_64),
+    ("laptop", Arch::X86_64),
+    ("altra@1/10", Arch::Aarch64),
+    ("altra-2s@1/10", Arch::Aarch64),
+    ("kunpeng@1/4", Arch::Aarch64),
+    ("big-little", Arch::Aarch64),
+    ("power10@1/5", Arch::Ppc64le),
+    ("power10-2s@1/15", Arch::Ppc64le),
 ];
 
-/// Boots a machine, and returns what the guest saw.
-fn verified(topology: &str) -> Observation {
+/// Boots a machine and returns what `verify` says of it.
+fn verify(topology: &str, arch: Arch, more: &[&str]) -> serde_json::Value {
     let folder = tempfile::tempdir().expect("a folder");
-    let ran = output(folder.path(), &["topology", "verify", topology, "--format=json"]);
-    let (code, said) = code_and_words(&ran);
-    let json: serde_json::Value =
-        serde_json::from_slice(&ran.stdout).unwrap_or_else(|e| panic!("{topology}: {e}\n{said}"));
-    assert_eq!(code, Some(0), "{topology}: {}", json["rows"]);
+    let arch = format!("--arch={arch}");
+    let words = [&["topology", "verify", topology, "--format=json", &arch], more].concat();
+    let ran = output(folder.path(), &words);
+    let (_, said) = code_and_words(&ran);
+    serde_json::from_slice(&ran.stdout).unwrap_or_else(|e| panic!("{topology}: {e}\n{said}"))
+}
+
+/// Boots a machine that must be what it says, and returns what the guest saw.
+fn verified(topology: &str, arch: Arch) -> Observation {
+    let json = verify(topology, arch, &[]);
+    let fine = json["matches"] == true && json["complaints"] == serde_json::json!([]);
+    assert!(fine, "{topology} on {arch}: {} {}", view(&json), json["complaints"]);
     serde_json::from_value(json["observation"].clone()).expect("an observation")
+}
+
+/// The rows as a person reads them.
+fn view(json: &serde_json::Value) -> String {
+    let rows: Vec<Row> = serde_json::from_value(json["rows"].clone()).expect("rows");
+    let line = |row: &Row| match &row.finding {
+        Finding::Same => format!("= {}: {}", row.what, row.declared),
+        Finding::Differs => format!("≠ {}: {} / {}", row.what, row.declared, row.observed),
+        Finding::NotExpressible(why) => format!("~ {}: {} / {} ({why})", row.what, row.declared, row.observed),
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 #[test]
 fn every_machine_has_a_small_scale_that_is_tested() {
-    let tested: Vec<&str> = SMALL.iter().map(|t| t.split('@').next().expect("a name")).collect();
     for name in topology::names() {
-        assert!(tested.contains(&name.as_str()), "{name} is not in SMALL");
+        for arch in topology::load(&name).expect("built in").cpu.keys() {
+            let tested = SMALL.iter().any(|(t, on)| t.split('@').next() == Some(&name) && on == arch);
+            assert!(tested, "{name} on {arch} is not in SMALL");
+        }
     }
 }
 
+/// What each guest shows is on record: a kernel or a QEMU that shows something else is a change to look at.
 #[test]
 fn every_machine_is_what_it_says_at_small_scale() {
-    for name in SMALL {
-        verified(name);
+    for (name, arch) in SMALL {
+        let json = verify(name, arch, &[]);
+        assert_eq!(json["complaints"], serde_json::json!([]), "{name} on {arch}");
+        let golden = format!("{}_{arch}", name.replace(['-', '@', '/'], "_"));
+        insta::assert_snapshot!(golden, view(&json));
+        assert_eq!(json["matches"], true, "{name} on {arch}");
     }
 }
 
 #[test]
 fn the_largest_machines_are_what_they_say_at_full_size() {
     if std::env::var_os("TOPOLAB_FULL_SIZE").is_none() {
-        println!("skipped: TOPOLAB_FULL_SIZE=1 boots 120 to 288 CPUs, which takes minutes");
+        println!("skipped: TOPOLAB_FULL_SIZE=1 boots 80 to 288 CPUs, which takes minutes");
         return;
     }
-    for name in ["power-like", "spr-2s-snc2", "epyc-nps4", "cwf-snc3"] {
-        verified(name);
+    for (name, arch) in [
+        ("power-like", Arch::X86_64),
+        ("spr-2s-snc2", Arch::X86_64),
+        ("epyc-nps4", Arch::X86_64),
+        ("cwf-snc3", Arch::X86_64),
+        ("altra", Arch::Aarch64),
+        ("kunpeng", Arch::Aarch64),
+        ("power10", Arch::Ppc64le),
+    ] {
+        let before = children_cpu();
+        verified(name, arch);
+        println!("{name} on {arch}: {:.0} CPU seconds", children_cpu() - before);
     }
+}
+
+/// CPU seconds of the children that have ended, and of theirs.
+fn children_cpu() -> f64 {
+    let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_CHILDREN).expect("getrusage");
+    let seconds = |t: nix::sys::time::TimeVal| t.tv_sec() as f64 + t.tv_usec() as f64 / 1e6;
+    seconds(usage.user_time()) + seconds(usage.system_time())
 }
 
 /// The machine with one thing declared otherwise.
@@ -64,7 +117,7 @@ fn lie(text: &str, from: &str, to: &str) -> Topology {
 fn a_lie_of_each_kind_is_caught_at_its_level() {
     // SMT, an L3 per core, one node; the lies are all well-formed machines of as many CPUs.
     let power = include_str!("../../../topologies/power-like.toml").replace("cores = 30", "cores = 6");
-    let seen = verified("power-like@1/5");
+    let seen = verified("power-like@1/5", Arch::X86_64);
     let caught = |topology: &Topology, seen: &Observation| -> Vec<String> {
         compare(topology, Arch::X86_64, seen).differing().map(|row| row.what.clone()).collect()
     };
@@ -85,7 +138,7 @@ fn a_lie_of_each_kind_is_caught_at_its_level() {
 
     // Nodes: the span of the last-level cache, distances, and the number of nodes.
     let spr = include_str!("../../../topologies/spr-2s-snc2.toml").replace("cores = 60", "cores = 4");
-    let seen = verified("spr-2s-snc2@1/15");
+    let seen = verified("spr-2s-snc2@1/15", Arch::X86_64);
     let distance = lie(&spr, "[10, 12, 21, 21]", "[10, 13, 21, 21]");
     assert_eq!(caught(&distance, &seen), ["node 0 distances"]);
     let rows = "    [10, 12, 21, 21],\n    [12, 10, 21, 21],\n    [21, 21, 10, 12],\n    [21, 21, 12, 10],\n";
@@ -95,11 +148,81 @@ fn a_lie_of_each_kind_is_caught_at_its_level() {
     assert!(found.contains(&"nodes".to_string()) && found.contains(&"scheduler's LLC".to_string()), "{found:?}");
 }
 
+/// The same where levels and caches come from a device tree and from a firmware script.
+#[test]
+fn a_lie_of_each_kind_is_caught_on_other_architectures() {
+    let little = include_str!("../../../topologies/big-little.toml");
+    let seen = verified("big-little", Arch::Aarch64);
+    let caught = |topology: &Topology, arch: Arch, seen: &Observation| -> Vec<String> {
+        compare(topology, arch, seen).differing().map(|row| row.what.clone()).collect()
+    };
+    for (from, to, expected) in [
+        ("[485, 1024]", "[446, 1024]", "capacities"),
+        ("\"256K\"", "\"512K\"", "L2 size"),
+        ("size = \"256K\"\nshared_by = \"core\"", "size = \"256K\"\nshared_by = \"module\"", "L2 sharing"),
+        ("0xd0b", "0xd0c", "CPU model"),
+    ] {
+        assert_eq!(caught(&lie(little, from, to), Arch::Aarch64, &seen), [expected], "{to}");
+    }
+
+    let power = include_str!("../../../topologies/power10.toml").replace("cores = 15", "cores = 3");
+    let seen = verified("power10@1/5", Arch::Ppc64le);
+    assert_eq!(caught(&lie(&power, "cores = 3", "cores = 3"), Arch::Ppc64le, &seen), [""; 0]);
+    let big = power.replace("\nthread_groups = 2", "").replace("\"group\"", "\"core\"");
+    let big = lie(&big, "POWER10", "POWER10");
+    assert_eq!(
+        caught(&big, Arch::Ppc64le, &seen),
+        ["L1i sharing", "L1d sharing", "L2 sharing", "L3 sharing", "scheduler's LLC"]
+    );
+    let older = lie(&power, "name = \"POWER10\"", "name = \"POWER9\"");
+    assert_eq!(caught(&older, Arch::Ppc64le, &seen), ["CPU name"]);
+}
+
+/// Isolation, interrupts and memory paths, on guests that have them.
+#[test]
+fn a_lie_about_placement_or_memory_is_caught() {
+    let caught = |topology: &Topology, seen: &Observation| -> Vec<String> {
+        compare(topology, Arch::X86_64, seen).differing().map(|row| row.what.clone()).collect()
+    };
+    let isolated = include_str!("../../../topologies/isolated.toml");
+    let seen = verified("isolated", Arch::X86_64);
+    let boot = lie(isolated, "boot = \"3\"", "boot = \"2\"");
+    assert_eq!(
+        caught(&boot, &seen),
+        ["scheduler's LLC", "CPUs without domains", "isolated at boot", "isolated by cpuset"]
+    );
+    let later = lie(isolated, "cpuset = \"6-7\"", "cpuset = \"7\"");
+    assert!(caught(&later, &seen).contains(&"isolated by cpuset".to_string()), "{:?}", caught(&later, &seen));
+    let irq = lie(isolated, "[irq]\nnode = 0", "[irq]\nnode = 1");
+    assert_eq!(caught(&irq, &seen), ["interrupts"]);
+
+    let tiers = include_str!("../../../topologies/cxl-tiers.toml");
+    let seen = verified("cxl-tiers", Arch::X86_64);
+    let slow = lie(tiers, "latency_ns = 250", "latency_ns = 300");
+    assert_eq!(caught(&slow, &seen), ["node 2 path"]);
+    let far = lie(tiers, "[24, 31, 10]", "[25, 31, 10]");
+    assert_eq!(caught(&far, &seen), ["node 2 distances"]);
+    let bare = lie(
+        tiers,
+        "# The expander.\n[[nodes.node]]\nguest_memory = \"256M\"",
+        "# The expander.\n[[nodes.node]]\nguest_memory = \"512M\"",
+    );
+    assert_eq!(caught(&bare, &seen), ["node 2 memory"]);
+}
+
 #[test]
 fn capturing_a_verified_guest_gives_back_its_declaration() {
-    for name in ["cwf-snc3@1/12", "gnr-2s-snc3@1/20", "power-like@1/5"] {
+    for (name, arch) in [
+        ("cwf-snc3@1/12", Arch::X86_64),
+        ("gnr-2s-snc3@1/20", Arch::X86_64),
+        ("cxl-tiers", Arch::X86_64),
+        ("isolated", Arch::X86_64),
+        ("altra@1/10", Arch::Aarch64),
+        ("big-little", Arch::Aarch64),
+        ("power10@1/5", Arch::Ppc64le),
+    ] {
         let declared = topology::load(name).expect("built in");
-        let text = topology::capture(name, &verified(name)).expect("a declaration");
+        let text = topology::capture(name, &verified(name, arch)).expect("a declaration");
         let captured = topology::parse(name, &text).unwrap_or_else(|e| panic!("{e}\n{text}"));
         let sharing = |t: &Topology| t.caches.iter().map(|c| (c.level, c.kind, c.shared_by)).collect::<Vec<_>>();
         let nodes = |t: &Topology| t.nodes.iter().map(|node| node.cpus.clone()).collect::<Vec<_>>();
@@ -109,6 +232,8 @@ fn capturing_a_verified_guest_gives_back_its_declaration() {
         assert_eq!(nodes(&captured), nodes(&declared), "{text}");
         assert_eq!(captured.distances, declared.distances, "{text}");
         assert_eq!(captured.llc, declared.llc, "{text}");
+        assert_eq!(captured.capacities, declared.capacities, "{text}");
+        assert_eq!(captured.apart(), declared.apart(), "{text}");
         // The scheduler's own domains were read, so nothing about the LLC is a guess.
         assert!(!text.contains("inferred"), "{text}");
     }
@@ -116,11 +241,7 @@ fn capturing_a_verified_guest_gives_back_its_declaration() {
 
 /// Verifies a machine with a prebuilt kernel and returns (rows that differ, complaints with their counts).
 fn replay(topology: &str, kernel: &str) -> (Vec<String>, Vec<(String, u64)>) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let ran = output(folder.path(), &["topology", "verify", topology, "-k", kernel, "--format=json"]);
-    let (_, said) = code_and_words(&ran);
-    let json: serde_json::Value =
-        serde_json::from_slice(&ran.stdout).unwrap_or_else(|e| panic!("{kernel}: {e}\n{said}"));
+    let json = verify(topology, Arch::X86_64, &["-k", kernel]);
     let rows = json["rows"].as_array().expect("rows").iter().filter(|row| row["finding"] == "differs");
     let complaints = serde_json::from_value(json["complaints"].clone()).expect("complaints");
     (rows.map(|row| row["what"].as_str().expect("a name").to_string()).collect(), complaints)

@@ -13,6 +13,6 @@ pub use cpuset::{CpuSet, CpuSetError};
 pub use marker::{MARKER_PREFIX, Marker, Stage};
 pub use observation::{Cache, CacheKind, Cpu, CpuModel, Domain, Node, Observation};
 pub use order::{
-    Clock, DONE_FILE, Done, ModelOrder, ModelRecord, OBSERVATION_FILE, ORDER_PATH, Order, PROTOCOL, ProgramOrder,
-    ProgramOutcome, RESULTS_TAG, Repetition, RootFrom, Value, Work,
+    Clock, DONE_FILE, Done, KERNEL_LOG_FILE, ModelOrder, ModelRecord, OBSERVATION_FILE, ORDER_PATH, Order, PROTOCOL,
+    ProgramOrder, ProgramOutcome, RESULTS_TAG, Repetition, RootFrom, Value, Work,
 };

@@ -12,6 +12,8 @@ pub const ORDER_PATH: &str = "/topolab/order.json";
 pub const RESULTS_TAG: &str = "results";
 /// Name of the observation in the results share.
 pub const OBSERVATION_FILE: &str = "observation.json";
+/// Name of the kernel's log in the results share.
+pub const KERNEL_LOG_FILE: &str = "kernel.log";
 /// Name of the done-record in the results share, always written last.
 pub const DONE_FILE: &str = "done.json";
 
