@@ -201,7 +201,7 @@ fn caches(
     for cache in seen.cpus.iter().flat_map(|cpu| &cpu.caches) {
         by_kind.entry((cache.level, cache.kind)).or_default().push(cache);
     }
-    let mut outermost = Level::Core;
+    let mut outermost = None;
     // A level 4 cache is a memory-side one; the language ends at 3.
     for ((level, kind), found) in by_kind.into_iter().filter(|((level, _), _)| *level <= 3) {
         let shared = groups(order, found.iter().map(|cache| &cache.shared));
@@ -210,7 +210,7 @@ fn caches(
             level,
             group: shared.first().map(CpuSet::to_string).unwrap_or_default(),
         })?;
-        outermost = outermost.max(unit);
+        outermost = outermost.max(Some(unit));
         let kind = match kind {
             CacheKind::Data => "data",
             CacheKind::Instruction => "instruction",
@@ -223,7 +223,7 @@ fn caches(
         }
         line(format!("shared_by = \"{name}\""));
     }
-    Ok(outermost)
+    Ok(outermost.unwrap_or(Level::Core))
 }
 
 fn nodes(
@@ -334,7 +334,15 @@ fn last_level(
     line: &mut impl FnMut(String),
 ) {
     let name = |level: Level| units.iter().find(|(l, _, _)| *l == level).map_or("node", |(_, name, _)| name);
-    let llcs = groups(order, seen.cpus.iter().map(|cpu| &cpu.llc));
+    // Isolated CPUs have no domains, and say nothing about caches.
+    let apart: CpuSet = seen.cpus.iter().filter(|cpu| cpu.domains.is_empty()).map(|cpu| cpu.cpu).collect();
+    let apart = if apart.len() < seen.cpus.len() { apart } else { CpuSet::default() };
+    let scheduled = seen.cpus.iter().filter(|cpu| !apart.contains(cpu.cpu));
+    let llcs = groups(order, scheduled.map(|cpu| &cpu.llc));
+    let apart = order.map(&apart);
+    let without = |sets: &BTreeSet<CpuSet>| -> BTreeSet<CpuSet> {
+        sets.iter().map(|set| set.difference(&apart)).filter(|set| !set.is_empty()).collect()
+    };
     let nodes = groups(order, seen.nodes.iter().map(|node| &node.cpus).filter(|cpus| !cpus.is_empty()));
     let flags = seen.cpus.iter().any(|cpu| cpu.domains.iter().any(|domain| !domain.flags.is_empty()));
     let of_cache = units.iter().find(|(level, _, _)| *level == outermost).map(|(_, _, sets)| sets);
@@ -342,10 +350,12 @@ fn last_level(
     let split = of_cache.is_some_and(|sets| sets.len() < nodes.len());
     match (flags, split) {
         // The scheduler's own word.
-        (true, _) if Some(&llcs) == of_cache => line(format!("llc = \"{}\"", name(outermost))),
-        (true, _) if llcs == nodes => line("llc = \"node\"".into()),
+        (true, _) if of_cache.is_some_and(|sets| without(sets) == llcs) => {
+            line(format!("llc = \"{}\"", name(outermost)))
+        }
+        (true, _) if llcs == without(&nodes) => line("llc = \"node\"".into()),
         // A cluster can stand for a cache that is not there (drivers/base/arch_topology.c).
-        (true, _) if units.iter().any(|(level, _, sets)| *level == Level::Module && *sets == llcs) => {
+        (true, _) if units.iter().any(|(level, _, sets)| *level == Level::Module && without(sets) == llcs) => {
             line("llc = \"module\"".into());
         }
         (true, false) | (false, false) => {

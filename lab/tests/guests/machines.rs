@@ -189,7 +189,7 @@ fn a_lie_about_placement_or_memory_is_caught() {
     let boot = lie(isolated, "boot = \"3\"", "boot = \"2\"");
     assert_eq!(
         caught(&boot, &seen),
-        ["scheduler's LLC", "CPUs without domains", "isolated at boot", "isolated by cpuset"]
+        ["scheduler's LLC", "NUMA domains", "CPUs without domains", "isolated at boot", "isolated by cpuset"]
     );
     let later = lie(isolated, "cpuset = \"6-7\"", "cpuset = \"7\"");
     assert!(caught(&later, &seen).contains(&"isolated by cpuset".to_string()), "{:?}", caught(&later, &seen));
