@@ -252,7 +252,9 @@ fn nodes(
     let equal = cpus.is_multiple_of(sets.len() as u32) && (0u32..).zip(&sets).all(|(n, (set, _))| *set == run(n));
     line("\n[nodes]".into());
     let with_memory = seen.nodes.iter().filter(|node| node.memory_kib > 0).count().max(1) as u64;
-    let least = (256 + 2 * u64::from(cpus)).div_ceil(with_memory).max(128);
+    // pseries gives out memory in blocks of 256 MiB.
+    let block = if seen.arch.starts_with("p") { 256 } else { 128 };
+    let least = (256 + 2 * u64::from(cpus)).div_ceil(with_memory).max(128).next_multiple_of(block);
     let real: Vec<String> =
         sets.iter().filter_map(|(_, at)| seen.nodes.get(*at)).map(|n| format!("{} MiB", n.memory_kib / 1024)).collect();
     line(format!("# The machine's own nodes have {}; a guest needs little.", real.join(", ")));

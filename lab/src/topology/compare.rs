@@ -124,6 +124,11 @@ fn dies_and_modules(topology: &Topology, arch: Arch, seen: &Observation, rows: &
     let none = || "nothing".to_string();
     let declared = groups(&topology.units(Level::Die));
     match (silent(|cpu| &cpu.die), topology.shape.dies > 1) {
+        (false, _) if arch == Arch::Ppc64le => {
+            // arch/powerpc/include/asm/topology.h, `cpu_cpu_mask`.
+            let why = "a powerpc kernel takes the node for the die";
+            rows.add_inexpressible("dies".into(), declared, by(|cpu| &cpu.die), why);
+        }
         (false, _) => rows.add("dies", declared, by(|cpu| &cpu.die)),
         (true, true) => rows.add_inexpressible("dies".into(), declared, none(), "this architecture has no dies"),
         (true, false) => {}
@@ -220,7 +225,25 @@ fn caches(topology: &Topology, arch: Arch, seen: &Observation, rows: &mut Compar
         if observed.len() != seen.cpus.len() {
             shared.push_str(&format!(" (on {} of {} CPUs)", observed.len(), seen.cpus.len()));
         }
-        rows.add(format!("{name} sharing"), groups(&topology.units(cache.shared_by)), shared);
+        let (what, declared) = (format!("{name} sharing"), groups(&topology.units(cache.shared_by)));
+        let alone = || groups(&topology.units(Level::Thread));
+        match arch {
+            // A level 1 cache is a property of the CPU's own node in a device tree (drivers/base/cacheinfo.c).
+            Arch::Aarch64 if cache.level == 1 && topology.shape.threads > 1 && shared == alone() => {
+                let why = "a device tree gives every thread a level 1 cache of its own";
+                rows.add_inexpressible(what, declared, shared, why);
+            }
+            Arch::Ppc64le
+                if topology.shape.thread_groups > 1
+                    && cache.shared_by > Level::Group
+                    && shared == groups(&topology.units(Level::Group)) =>
+            {
+                // One property for both (arch/powerpc/kernel/smp.c, THREAD_GROUP_SHARE_L2_L3).
+                let why = "the small cores of a POWER core share L2 and L3 alike";
+                rows.add_inexpressible(what, declared, shared, why);
+            }
+            Arch::X86_64 | Arch::Aarch64 | Arch::Ppc64le => rows.add(what, declared, shared),
+        }
         let sizes: BTreeSet<String> = observed.iter().map(|c| c.size_kib.map_or("?".into(), size_text)).collect();
         let (what, sizes) = (format!("{name} size"), sizes.into_iter().collect::<Vec<_>>().join(" "));
         let declared = size_text(cache.size_kib);
