@@ -3,23 +3,19 @@
 //! apt itself does the work: it knows the mirror that this machine is set up for, its proxies and its keys, and it
 //! verifies every list and package against them.
 
+use crate::cancel::Cancel;
 use crate::fault::{Fault, Outcome, Trying};
-use crate::paths::CacheDir;
+use crate::lock;
+use crate::paths::{CacheDir, is_fresh};
 use crate::topology::Arch;
 use duct::cmd;
-use nix::fcntl::{Flock, FlockArg};
-use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
-
-/// How long a list of packages is taken to be fresh.
-const FRESH: Duration = Duration::from_secs(24 * 3600);
 
 /// A private apt with its own sources, lists and archives.
 pub struct Apt {
     folder: PathBuf,
     arch: Arch,
-    _lock: Flock<File>,
+    _lock: lock::Held,
 }
 
 /// The archive that this machine is configured for.
@@ -42,7 +38,7 @@ impl Mirror {
 impl Apt {
     /// Opens the private apt `name` with the machine's own release and further suites of the same mirror. One process at
     /// a time: the others wait.
-    pub fn open(cache: &CacheDir, name: &str, arch: Arch, further_suites: &[&str]) -> Outcome<Self> {
+    pub fn open(cache: &CacheDir, name: &str, arch: Arch, further_suites: &[&str], cancel: &Cancel) -> Outcome<Self> {
         // Lists of one architecture only: nothing is ever installed, so no package meets one of another.
         let folder = cache.folder(&match arch {
             Arch::X86_64 => format!("apt/{name}"),
@@ -51,9 +47,7 @@ impl Apt {
         for sub in ["lists/partial", "archives/partial", "etc"] {
             std::fs::create_dir_all(folder.join(sub)).trying(folder.display())?;
         }
-        let lock = File::create(folder.join("lock")).trying(folder.display())?;
-        let lock = Flock::lock(lock, FlockArg::LockExclusive)
-            .map_err(|(_, e)| Fault::lab(format!("lock {}: {e}", folder.display())))?;
+        let lock = lock::exclusive(&folder.join("lock"), cancel)?;
         let mirror = mirror()?;
         let backports = format!("{}-backports", mirror.release);
         let suites: Vec<&str> =
@@ -121,11 +115,7 @@ impl Apt {
     /// Brings the lists up to date when they are older than a day.
     pub fn update(&self) -> Outcome<()> {
         let stamp = self.folder.join("updated");
-        let age = std::fs::metadata(&stamp)
-            .and_then(|m| m.modified())
-            .ok()
-            .and_then(|t| SystemTime::now().duration_since(t).ok());
-        if age.is_some_and(|age| age < FRESH) {
+        if is_fresh(&stamp) {
             return Ok(());
         }
         let Err(fault) = self.run("apt-get", &["-q", "update"]) else {

@@ -115,7 +115,7 @@ pub fn run(wish: &RunWish, lab: Lab<'_>) -> Outcome<Finished> {
         trials::guests_that_fit(topology)?;
     }
     let kernels = kernels(wish, &spec, &series, &topologies, &bundles, lab)?;
-    let images = bundles.iter().map(|b| image_of(b, cache, progress)).collect::<Outcome<Vec<_>>>()?;
+    let images = bundles.iter().map(|b| image_of(b, lab)).collect::<Outcome<Vec<_>>>()?;
     cancel.check()?;
     let (accel, accel_reason) = choose_accel(wish, &qemu, &kernels[0].1, cache, progress)?;
     let plan = Plan {
@@ -222,10 +222,10 @@ fn kernels(
     }
 }
 
-fn image_of(planned: &PlannedBundle, cache: &CacheDir, progress: Progress) -> Outcome<Option<Image>> {
+fn image_of(planned: &PlannedBundle, lab: Lab<'_>) -> Outcome<Option<Image>> {
     match &planned.bundle.runs {
         Runs::Model(_) => Ok(None),
-        Runs::Program { image, .. } => image::provide_image(image, cache, progress).map(Some),
+        Runs::Program { image, .. } => image::provide_image(image, lab.cache, lab.progress, lab.cancel).map(Some),
     }
 }
 

@@ -13,6 +13,7 @@ pub mod fault;
 pub mod guest;
 pub mod image;
 pub mod kernel;
+mod lock;
 pub mod paths;
 pub mod plan;
 pub mod progress;

@@ -90,3 +90,11 @@ pub fn require_disk(path: &Path, needed: u64, why: &str) -> Outcome<()> {
         .help("free some space, or put the cache elsewhere with --cache DIR")),
     }
 }
+/// How long an answer of the archive is taken to hold.
+const FRESH: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
+
+/// Whether a file is there and younger than a day.
+pub(crate) fn is_fresh(path: &Path) -> bool {
+    let written = std::fs::metadata(path).and_then(|m| m.modified()).ok();
+    written.and_then(|time| time.elapsed().ok()).is_some_and(|age| age < FRESH)
+}

@@ -30,9 +30,10 @@ fn code(text: &str) -> &str {
 
 /// The floor on which each module of the tool stands; imports run downward or stay on a floor's own module.
 fn floors() -> BTreeMap<&'static str, u32> {
-    let floors: [&[&str]; 8] = [
+    let floors: [&[&str]; 9] = [
         &["fault", "sys"],
         &["cancel", "digest", "paths", "progress", "topology", "stats", "splat"],
+        &["lock"],
         &["apt", "qemu", "share"],
         &["image", "kernel", "guest"],
         &["plan"],

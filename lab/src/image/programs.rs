@@ -3,6 +3,7 @@
 //! apt resolves and fetches, dpkg-deb unpacks, and the ELF headers say what is needed; no root, no chroot, no namespaces.
 
 use crate::apt::{self, Apt};
+use crate::cancel::Cancel;
 use crate::digest;
 use crate::fault::{Fault, Outcome, Trying};
 use crate::paths::{CacheDir, require_disk};
@@ -52,7 +53,7 @@ struct Recipe {
 }
 
 /// Makes a tree, or finds it made.
-pub fn provide(name: &str, cache: &CacheDir, progress: Progress) -> Outcome<Image> {
+pub fn provide(name: &str, cache: &CacheDir, progress: Progress, cancel: &Cancel) -> Outcome<Image> {
     let text = RECIPES.get_file(format!("{name}.toml")).and_then(|file| file.contents_utf8());
     let text = text.ok_or_else(|| Fault::input(format!("no image is named `{name}`")))?;
     let recipe: Recipe = toml::from_str(text).map_err(|e| Fault::input(format!("image {name}: {e}")))?;
@@ -69,7 +70,7 @@ pub fn provide(name: &str, cache: &CacheDir, progress: Progress) -> Outcome<Imag
     }
     require_disk(&folder, DISK, "an image")?;
     progress.say(format!("making image {name} from Debian packages: {}", recipe.packages.join(" ")));
-    let apt = Apt::open(cache, "programs", Arch::X86_64, &[])?;
+    let apt = Apt::open(cache, "programs", Arch::X86_64, &[], cancel)?;
     apt.update()?;
     let debs = apt.closure(&recipe.packages)?;
     let scratch = tempfile::Builder::new().prefix(".making-").tempdir_in(&folder).trying(folder.display())?;

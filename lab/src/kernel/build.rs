@@ -13,10 +13,10 @@ use super::{Wish, tree};
 use crate::cancel::Cancel;
 use crate::digest;
 use crate::fault::{Fault, FaultKind, Outcome, Trying};
+use crate::lock;
 use crate::paths::{CacheDir, require_disk};
 use crate::progress::{Counter, Progress};
 use crate::sys;
-use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use std::fs::File;
@@ -53,10 +53,7 @@ pub(super) fn provide(
         return Ok(kernel);
     }
     // One builder per source; whoever waited looks again, since the other one may have built this very key.
-    let lock_path = source.folder.join("lock");
-    let lock = File::create(&lock_path).trying(lock_path.display())?;
-    let _lock = Flock::lock(lock, FlockArg::LockExclusive)
-        .map_err(|(_, e)| Fault::lab(format!("lock {}: {e}", lock_path.display())))?;
+    let _lock = lock::exclusive(&source.folder.join("lock"), cancel)?;
     if let Some(kernel) = store::find(cache, &key)? {
         return Ok(kernel);
     }

@@ -1,13 +1,15 @@
 //! Debian's linux-source packages: found in the archive or in the cache, unpacked once.
 
+use super::version::Version;
 use crate::apt::{self, Apt};
+use crate::cancel::Cancel;
 use crate::digest;
 use crate::fault::{Fault, Outcome, Trying};
-use crate::paths::{CacheDir, require_disk};
+use crate::lock;
+use crate::paths::{CacheDir, is_fresh, require_disk};
 use crate::progress::Progress;
 use crate::topology::Arch;
 use duct::cmd;
-use nix::fcntl::{Flock, FlockArg};
 use std::path::PathBuf;
 
 /// Suites beyond the machine's own that carry newer kernels. Only a private apt sees them.
@@ -34,19 +36,21 @@ impl Source {
 }
 
 /// Finds or fetches the newest source of a version.
-pub(super) fn provide(wanted: &str, cache: &CacheDir, progress: Progress) -> Outcome<Source> {
-    let series: String = wanted.split('.').take(2).collect::<Vec<_>>().join(".");
-    let package = format!("linux-source-{series}");
-    let exact = wanted.split('.').count() == 3;
+pub(super) fn provide(wanted: &str, cache: &CacheDir, progress: Progress, cancel: &Cancel) -> Outcome<Source> {
+    let wanted_version = Version::parse(wanted)
+        .ok_or_else(|| Fault::input(format!("`{wanted}` is not a kernel version such as 7.2 or 7.2.13")))?;
+    let package = format!("linux-source-{}", wanted_version.series());
+    let exact = wanted_version.is_exact();
     let have = cached(&package, cache)?;
     if let Some(source) = have.iter().find(|source| exact && source.version == wanted) {
         return Ok(source.clone());
     }
-    let available = match archive_versions(&package, cache) {
+    let available = match archive_versions(&package, cache, cancel) {
         Ok(available) => available,
         Err(fault) => {
             // Without the archive the cache has to do, and the user is told.
-            let newest = have.into_iter().filter(|s| !exact || s.version == wanted).max_by_key(|s| numbers(&s.version));
+            let newest =
+                have.into_iter().filter(|s| !exact || s.version == wanted).max_by_key(|s| Version::parse(&s.version));
             let source = newest.ok_or(fault.clone())?;
             progress.say(format!(
                 "the archive cannot be asked ({}); taking {} from the cache",
@@ -55,31 +59,34 @@ pub(super) fn provide(wanted: &str, cache: &CacheDir, progress: Progress) -> Out
             return Ok(source);
         }
     };
-    let newest = available.iter().filter(|v| !exact || upstream(v) == wanted).max_by_key(|v| numbers(upstream(v)));
-    let cached_newest = have.iter().filter(|s| !exact || s.version == wanted).max_by_key(|s| numbers(&s.version));
+    let newest =
+        available.iter().filter(|v| !exact || upstream(v) == wanted).max_by_key(|v| Version::parse(upstream(v)));
+    let cached_newest =
+        have.iter().filter(|s| !exact || s.version == wanted).max_by_key(|s| Version::parse(&s.version));
     match (newest, cached_newest) {
         (None, None) => {
             let mut those: Vec<&str> =
                 available.iter().map(|v| upstream(v)).chain(have.iter().map(|s| s.version.as_str())).collect();
-            those.sort_by_key(|v| numbers(v));
+            those.sort_by_key(|v| Version::parse(v));
             those.dedup();
             let there = if those.is_empty() { format!("no {package} at all") } else { those.join(" ") };
             Err(Fault::input(format!("the archive has no kernel source {wanted}")).help(format!("it has: {there}")))
         }
         (None, Some(source)) => Ok(source.clone()),
-        (Some(version), Some(source)) if numbers(upstream(version)) <= numbers(&source.version) => Ok(source.clone()),
-        (Some(version), _) => fetch(&package, version, cache, progress),
+        (Some(version), Some(source)) if Version::parse(upstream(version)) <= Version::parse(&source.version) => {
+            Ok(source.clone())
+        }
+        (Some(version), _) => fetch(&package, version, cache, progress, cancel),
     }
 }
 
 /// What the archive has, asked at most once a day.
-fn archive_versions(package: &str, cache: &CacheDir) -> Outcome<Vec<String>> {
+fn archive_versions(package: &str, cache: &CacheDir, cancel: &Cancel) -> Outcome<Vec<String>> {
     let memo = cache.folder("apt")?.join(format!("{package}.versions"));
-    let age = std::fs::metadata(&memo).and_then(|m| m.modified()).ok().and_then(|t| t.elapsed().ok());
-    if age.is_some_and(|age| age.as_secs() < 24 * 3600) {
+    if is_fresh(&memo) {
         return Ok(std::fs::read_to_string(&memo).trying(memo.display())?.lines().map(str::to_string).collect());
     }
-    let apt = Apt::open(cache, "kernels", Arch::X86_64, SUITES)?;
+    let apt = Apt::open(cache, "kernels", Arch::X86_64, SUITES, cancel)?;
     apt.update()?;
     let versions = apt.versions(package)?;
     digest::write_whole(&memo, versions.join("\n").as_bytes())?;
@@ -89,11 +96,6 @@ fn archive_versions(package: &str, cache: &CacheDir) -> Outcome<Vec<String>> {
 /// `7.2.12-1~bpo13+1` → `7.2.12`.
 fn upstream(version: &str) -> &str {
     version.split('-').next().unwrap_or(version)
-}
-
-/// `7.2.12` → [7, 2, 12]: versions compare as numbers, never as text.
-fn numbers(version: &str) -> Vec<u32> {
-    version.split('.').map(|part| part.parse().unwrap_or(0)).collect()
 }
 
 /// The sources of a package that the cache has.
@@ -110,12 +112,9 @@ fn cached(package: &str, cache: &CacheDir) -> Outcome<Vec<Source>> {
     Ok(entries.flatten().filter_map(one).collect())
 }
 
-fn fetch(package: &str, version: &str, cache: &CacheDir, progress: Progress) -> Outcome<Source> {
+fn fetch(package: &str, version: &str, cache: &CacheDir, progress: Progress, cancel: &Cancel) -> Outcome<Source> {
     let sources = cache.plain_folder("sources")?;
-    let lock_path = sources.join(format!(".{package}.lock"));
-    let lock = std::fs::File::create(&lock_path).trying(lock_path.display())?;
-    let _lock = Flock::lock(lock, FlockArg::LockExclusive)
-        .map_err(|(_, e)| Fault::lab(format!("lock {}: {e}", lock_path.display())))?;
+    let _lock = lock::exclusive(&sources.join(format!(".{package}.lock")), cancel)?;
     let folder = sources.join(format!("{package}_{version}"));
     let ready = |identity: String| Source { folder: folder.clone(), identity, version: upstream(version).to_string() };
     // Another lab may have fetched it while this one waited.
@@ -124,7 +123,7 @@ fn fetch(package: &str, version: &str, cache: &CacheDir, progress: Progress) -> 
     }
     require_disk(&sources, DISK, "a kernel's source and its build")?;
     progress.say(format!("fetching {package} {version} from Debian's archive (160 MB)"));
-    let apt = Apt::open(cache, "kernels", Arch::X86_64, SUITES)?;
+    let apt = Apt::open(cache, "kernels", Arch::X86_64, SUITES, cancel)?;
     let deb = apt.download(package, version).inspect_err(|_| {
         // The archive may have moved on since it was asked: the next call asks again.
         let _ = cache.folder("apt").map(|folder| std::fs::remove_file(folder.join(format!("{package}.versions"))));
@@ -151,16 +150,4 @@ fn fetch(package: &str, version: &str, cache: &CacheDir, progress: Progress) -> 
     std::fs::write(scratch.path().join("identity"), &identity).trying("write the identity")?;
     std::fs::rename(scratch.keep(), &folder).trying(folder.display())?;
     Ok(ready(identity))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions_compare_as_numbers() {
-        assert!(numbers("7.2.13") > numbers("7.2.9"));
-        assert!(numbers("10.0") > numbers("9.9"));
-        assert_eq!(upstream("7.2.12-1~bpo13+1"), "7.2.12");
-    }
 }

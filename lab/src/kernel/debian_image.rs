@@ -2,10 +2,12 @@
 //! else, where they are not built in.
 
 use super::store::Kernel;
+use super::version::Version;
 use crate::apt::{self, Apt};
+use crate::cancel::Cancel;
 use crate::digest;
 use crate::fault::{Fault, Outcome, Trying};
-use crate::paths::{CacheDir, require_disk};
+use crate::paths::{CacheDir, is_fresh, require_disk};
 use crate::progress::Progress;
 use crate::topology::Arch;
 use duct::cmd;
@@ -19,14 +21,20 @@ const WANTED: &[&str] = &["virtio_pci", "virtiofs"];
 const DISK: u64 = 1 << 30;
 
 /// Finds or fetches the newest prebuilt kernel of a version.
-pub(super) fn provide(wanted: &str, arch: Arch, cache: &CacheDir, progress: Progress) -> Outcome<Kernel> {
+pub(super) fn provide(
+    wanted: &str,
+    arch: Arch,
+    cache: &CacheDir,
+    progress: Progress,
+    cancel: &Cancel,
+) -> Outcome<Kernel> {
     let folder = cache.folder("prebuilt")?;
-    let package = choose(wanted, arch, cache)?;
+    let package = choose(wanted, arch, cache, cancel)?;
     let entry = folder.join(&package);
     if !entry.join("order").exists() {
         require_disk(&folder, DISK, "a prebuilt kernel")?;
         progress.say(format!("fetching {package} from Debian's archive"));
-        make(&package, arch, &folder, &entry, cache)?;
+        make(&package, arch, &folder, &entry, cache, cancel)?;
     }
     let order = std::fs::read_to_string(entry.join("order")).trying(entry.display())?;
     let modules: Vec<PathBuf> = order.lines().map(|name| entry.join(name)).collect();
@@ -42,14 +50,13 @@ pub(super) fn provide(wanted: &str, arch: Arch, cache: &CacheDir, progress: Prog
 
 /// The package of the newest kernel that fits. Since 6.19 the image lies in `linux-binary-…`, before that in
 /// `linux-image-…`.
-fn choose(wanted: &str, arch: Arch, cache: &CacheDir) -> Outcome<String> {
+fn choose(wanted: &str, arch: Arch, cache: &CacheDir, cancel: &Cancel) -> Outcome<String> {
     let memo = cache.folder("apt")?.join(match arch {
         Arch::X86_64 => "prebuilt.names".to_string(),
         Arch::Aarch64 | Arch::Ppc64le => format!("prebuilt-{arch}.names"),
     });
-    let age = std::fs::metadata(&memo).and_then(|m| m.modified()).ok().and_then(|t| t.elapsed().ok());
-    if age.is_none_or(|age| age.as_secs() >= 24 * 3600) {
-        let apt = Apt::open(cache, "kernels", arch, super::debian::SUITES)?;
+    if !is_fresh(&memo) {
+        let apt = Apt::open(cache, "kernels", arch, super::debian::SUITES, cancel)?;
         apt.update()?;
         digest::write_whole(&memo, apt.names("linux-")?.join("\n").as_bytes())?;
     }
@@ -70,29 +77,28 @@ fn flavour(arch: Arch) -> &'static str {
 
 /// The best name for a version among package names, or the versions that there are.
 fn pick<'a>(wanted: &str, flavour: &str, names: impl Iterator<Item = &'a str>) -> Result<String, Vec<String>> {
-    let numbers = |version: &str| -> Vec<u32> { version.split('.').map(|part| part.parse().unwrap_or(0)).collect() };
     // (version, is a linux-binary) orders newer first, and the package with the image first within a version.
-    let mut found: BTreeMap<(Vec<u32>, bool), (&str, String)> = BTreeMap::new();
+    let mut found: BTreeMap<(Version, bool), &str> = BTreeMap::new();
     for name in names {
         let Some(rest) = name.strip_suffix(flavour) else { continue };
         let binary = rest.strip_prefix("linux-binary-");
         let Some(release) = binary.or_else(|| rest.strip_prefix("linux-image-")) else { continue };
-        let version = release.split(['+', '-']).next().unwrap_or_default();
-        if version.split('.').count() == 3 {
-            found.insert((numbers(version), binary.is_some()), (name, version.to_string()));
+        let version = release.split(['+', '-']).next().and_then(Version::parse).filter(Version::is_exact);
+        if let Some(version) = version {
+            found.insert((version, binary.is_some()), name);
         }
     }
-    let exact = wanted.split('.').count() == 3;
-    let fits = |version: &str| if exact { version == wanted } else { version.starts_with(&format!("{wanted}.")) };
-    let best = found.values().rev().find(|(_, version)| fits(version));
-    let mut have: Vec<String> = found.values().map(|(_, version)| version.clone()).collect();
+    let wanted = Version::parse(wanted);
+    let fits = |version: &Version| wanted.as_ref().is_some_and(|wanted| wanted.admits(version));
+    let best = found.iter().rev().find(|((version, _), _)| fits(version));
+    let mut have: Vec<String> = found.keys().map(|(version, _)| version.to_string()).collect();
     have.dedup();
-    best.map(|(name, _)| (*name).to_string()).ok_or(have)
+    best.map(|(_, name)| (*name).to_string()).ok_or(have)
 }
 
 /// Makes the entry whole: vmlinuz, the modules, and their order.
-fn make(package: &str, arch: Arch, folder: &Path, entry: &Path, cache: &CacheDir) -> Outcome<()> {
-    let apt = Apt::open(cache, "kernels", arch, super::debian::SUITES)?;
+fn make(package: &str, arch: Arch, folder: &Path, entry: &Path, cache: &CacheDir, cancel: &Cancel) -> Outcome<()> {
+    let apt = Apt::open(cache, "kernels", arch, super::debian::SUITES, cancel)?;
     apt.update()?;
     let version = apt
         .versions(package)?

@@ -11,6 +11,7 @@ mod patch;
 mod spec;
 mod store;
 mod tree;
+mod version;
 
 pub use compiler::{Compiler, REQUIRED_PROGRAMS, missing_programs};
 pub use patch::Series;
@@ -64,14 +65,14 @@ pub fn provide(wish: &Wish, cache: &CacheDir, progress: Progress, cancel: &Cance
         KernelSpec::Image(path) => image(path, wish, cache),
         KernelSpec::DebianImage(version) => {
             refuse_series(wish, &format!("debian-image:{version}"))?;
-            debian_image::provide(version, wish.arch, cache, progress)
+            debian_image::provide(version, wish.arch, cache, progress, cancel)
         }
         KernelSpec::Debian(version) if wish.arch != Arch::X86_64 => {
             Err(Fault::input(format!("debian:{version}: this version of topolab builds kernels for x86_64 only"))
                 .help(format!("-k debian-image:{version} takes Debian's own for {}", wish.arch)))
         }
         KernelSpec::Debian(version) => {
-            let source = debian::provide(version, cache, progress)?;
+            let source = debian::provide(version, cache, progress, cancel)?;
             let fragments = config::fragments(wish)?;
             build::provide(&source, wish, &fragments, cache, progress, cancel)
         }

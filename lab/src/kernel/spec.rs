@@ -1,5 +1,6 @@
 //! How a user names a kernel.
 
+use super::version::Version;
 use crate::fault::{Fault, Outcome};
 use std::path::PathBuf;
 
@@ -19,8 +20,10 @@ impl KernelSpec {
     pub fn parse(text: &str) -> Outcome<Self> {
         let forms = "debian:7.2 (the newest 7.2.x), debian:7.2.13 (exactly), debian-image:7.2 (prebuilt), image:FILE";
         match text.split_once(':') {
-            Some(("debian", version)) if is_version(version) => Ok(Self::Debian(version.to_string())),
-            Some(("debian-image", version)) if is_version(version) => Ok(Self::DebianImage(version.to_string())),
+            Some(("debian", version)) if Version::parse(version).is_some() => Ok(Self::Debian(version.to_string())),
+            Some(("debian-image", version)) if Version::parse(version).is_some() => {
+                Ok(Self::DebianImage(version.to_string()))
+            }
             Some(("debian" | "debian-image", version)) => {
                 Err(Fault::input(format!("`{version}` is not a kernel version such as 7.2 or 7.2.13")))
             }
@@ -28,13 +31,6 @@ impl KernelSpec {
             _ => Err(Fault::input(format!("`{text}` names no kernel")).help(forms)),
         }
     }
-}
-
-/// `7.2` or `7.2.13`: two or three numbers.
-fn is_version(text: &str) -> bool {
-    let parts: Vec<&str> = text.split('.').collect();
-    matches!(parts.len(), 2 | 3)
-        && parts.iter().all(|part| !part.is_empty() && part.chars().all(|c| c.is_ascii_digit()))
 }
 
 #[cfg(test)]
