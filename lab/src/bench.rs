@@ -265,6 +265,7 @@ pub fn probe(qemu: &Qemu, kernel: &Kernel, cache: &CacheDir) -> Outcome<Probe> {
         clock: Clock::Real,
         modules: Vec::new(),
         root: RootFrom::None,
+        offline: Default::default(),
         partition: Default::default(),
         work: Work::Observe,
     };
@@ -331,6 +332,7 @@ pub fn observe(topology: &Topology, arch: Arch, kernel: &Kernel, lab: Lab<'_>) -
         clock: Clock::Real,
         modules: image::module_places(&kernel.modules),
         root: RootFrom::None,
+        offline: topology.placement.offline.clone(),
         partition: topology.placement.partition.clone(),
         work: Work::Observe,
     };

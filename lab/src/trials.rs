@@ -10,7 +10,7 @@ use crate::plan::{Plan, PlannedBundle, Trial};
 use crate::progress::Progress;
 use crate::qemu::{Accel, Machine, Qemu};
 use crate::results::{Invariant, KernelRef, NO_COMPLAINTS, Observed, Samples, Store, TrialRecord};
-use crate::topology::{Arch, Topology, compare};
+use crate::topology::{Arch, Level, Topology, compare};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::Mutex;
@@ -216,6 +216,7 @@ impl Bench<'_> {
             clock: plan.clock,
             modules: module_places(&modules),
             root: root.clone(),
+            offline: topology.placement.offline.clone(),
             partition: topology.placement.partition.clone(),
             work: self.work(trial),
         };
@@ -250,7 +251,7 @@ impl Bench<'_> {
                 params: planned.values.clone(),
                 seed: trial.seed,
                 repetitions: plan.reps,
-                nodes: topology.nodes.iter().map(|node| node.cpus.clone()).collect(),
+                nodes: topology.present_units(Level::Node),
                 llcs: topology.llcs(),
             }),
             Runs::Program { argv, warmup, deadline_s, .. } => Work::Program(ProgramOrder {

@@ -51,6 +51,15 @@ pub fn load_module(path: &str) -> io::Result<()> {
         .map_err(|e| io::Error::other(format!("{path}: {}", e.desc())))
 }
 
+/// Switches CPUs off (Documentation/core-api/cpu_hotplug.rst).
+pub fn switch_off(cpus: &CpuSet) -> io::Result<()> {
+    for cpu in cpus.iter() {
+        let path = format!("/sys/devices/system/cpu/cpu{cpu}/online");
+        std::fs::write(&path, "0").map_err(|e| io::Error::new(e.kind(), format!("{path}: {e}")))?;
+    }
+    Ok(())
+}
+
 /// Puts CPUs into a cpuset partition of their own, without scheduling domains (Documentation/admin-guide/cgroup-v2.rst,
 /// `cpuset.cpus.partition`).
 pub fn isolate(cpus: &CpuSet) -> io::Result<()> {

@@ -138,6 +138,7 @@ mod tests {
             clock: Clock::Virtual,
             modules: Vec::new(),
             root: RootFrom::Initramfs,
+            offline: Default::default(),
             partition: Default::default(),
             work: Work::Observe,
         };

@@ -308,6 +308,16 @@ fn placement(topology: &Topology, file: &File) -> Checked<Placement> {
             return Err(TopologyError::Isolation { at });
         }
     }
+    if let Some(written) = &file.offline {
+        let at = span(written.span());
+        placement.offline = cpu_list(written.get_ref(), &all, at)?;
+        let apart = placement.isolated.union(&placement.partition);
+        // The boot CPU of most machines cannot be switched off (Documentation/core-api/cpu_hotplug.rst).
+        let bad = placement.offline.contains(0) || !placement.offline.intersection(&apart).is_empty();
+        if bad || all.difference(&placement.offline).is_subset(&apart) {
+            return Err(TopologyError::Offline { at });
+        }
+    }
     if let Some(irq) = &file.irq {
         let node = *irq.node.get_ref();
         let here = topology.nodes.get(node as usize).is_some_and(|node| !node.cpus.is_empty());
@@ -487,6 +497,8 @@ mod tests {
             ("[scheduler]", "[isolation]\nboot = \"4\"\ncpuset = \"4\"\n[scheduler]", "topology::isolation"),
             ("[scheduler]", "[isolation]\nboot = \"300\"\n[scheduler]", "topology::cpu_list"),
             ("[cpu.x86_64]", "[cpu.ppc64le]\nqemu = \"power10\"\n[cpu.x86_64]", "topology::board"),
+            ("schema = 1", "schema = 1\noffline = \"0\"", "topology::offline"),
+            ("schema = 1", "schema = 1\noffline = \"1-999\"", "topology::cpu_list"),
             ("[scheduler]", "[irq]\nnode = 3\n[scheduler]", "topology::irq_node"),
         ] {
             assert_eq!(broken(from, to), code, "{from} → {to}");

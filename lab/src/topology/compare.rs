@@ -80,8 +80,7 @@ fn digest(shown: &[String]) -> String {
 /// Holds a guest's observation against its topology.
 pub fn compare(topology: &Topology, arch: Arch, seen: &Observation) -> Comparison {
     let mut rows = Comparison::default();
-    let all = CpuSet::range(0, topology.shape.cpus());
-    rows.add("CPUs online", all.to_string(), seen.online.to_string());
+    rows.add("CPUs online", topology.present().to_string(), seen.online.to_string());
     if let Some(cpu) = topology.cpu.get(&arch) {
         for (what, declared, observed) in
             [("CPU family", cpu.family, &seen.model.family), ("CPU model", cpu.model, &seen.model.model)]
@@ -99,7 +98,7 @@ pub fn compare(topology: &Topology, arch: Arch, seen: &Observation) -> Compariso
     for (what, level, observed) in
         [("packages", Level::Package, by(|cpu| &cpu.package)), ("cores", Level::Core, by(|cpu| &cpu.core))]
     {
-        rows.add(what, groups(&topology.units(level)), observed);
+        rows.add(what, groups(&topology.present_units(level)), observed);
     }
     dies_and_modules(topology, arch, seen, &mut rows);
     caches(topology, arch, seen, &mut rows);
@@ -122,7 +121,7 @@ fn dies_and_modules(topology: &Topology, arch: Arch, seen: &Observation, rows: &
     let by = |field: fn(&Cpu) -> &CpuSet| groups(seen.cpus.iter().map(field));
     let silent = |field: fn(&Cpu) -> &CpuSet| seen.cpus.iter().all(|cpu| field(cpu).is_empty());
     let none = || "nothing".to_string();
-    let declared = groups(&topology.units(Level::Die));
+    let declared = groups(&topology.present_units(Level::Die));
     match (silent(|cpu| &cpu.die), topology.shape.dies > 1) {
         (false, _) if arch == Arch::Ppc64le => {
             // arch/powerpc/include/asm/topology.h, `cpu_cpu_mask`.
@@ -137,11 +136,11 @@ fn dies_and_modules(topology: &Topology, arch: Arch, seen: &Observation, rows: &
     if topology.shape.cores == 1 || topology.shape.modules == 1 {
         return;
     }
-    let declared = groups(&topology.units(Level::Module));
+    let declared = groups(&topology.present_units(Level::Module));
     let observed = by(|cpu| &cpu.cluster);
     // An x86 kernel's cluster is whoever shares an L2 (arch/x86/kernel/smpboot.c, `match_l2c`).
     let l2 = topology.caches.iter().find(|cache| cache.level == 2).map_or(Level::Core, |cache| cache.shared_by);
-    let narrow = arch == Arch::X86_64 && l2 < Level::Module && observed == groups(&topology.units(l2));
+    let narrow = arch == Arch::X86_64 && l2 < Level::Module && observed == groups(&topology.present_units(l2));
     match silent(|cpu| &cpu.cluster) {
         false if narrow => {
             let why = "an x86 kernel takes the sharers of the L2 for the cluster";
@@ -157,7 +156,7 @@ fn last_level(topology: &Topology, arch: Arch, seen: &Observation, rows: &mut Co
     let apart = topology.apart();
     let shared = |unit: Level| -> Vec<CpuSet> {
         let alone = apart.iter().map(|cpu| CpuSet::range(cpu, cpu + 1));
-        let rest = topology.units(unit).into_iter().map(|set| set.difference(&apart));
+        let rest = topology.present_units(unit).into_iter().map(|set| set.difference(&apart));
         rest.filter(|set| !set.is_empty()).chain(alone).collect()
     };
     let what = "scheduler's LLC";
@@ -184,7 +183,9 @@ fn placement(topology: &Topology, arch: Arch, seen: &Observation, rows: &mut Com
             let word = |capacity: Option<u32>| capacity.map_or("?".to_string(), |value| value.to_string());
             known.into_iter().map(|c| format!("{}: {}", word(c), with(c))).collect::<Vec<_>>().join(" | ")
         };
-        let declared = text((0..).zip(topology.capacities.iter().map(|value| Some(*value))).collect());
+        let present = topology.present();
+        let declared = (0..).zip(topology.capacities.iter().map(|value| Some(*value)));
+        let declared = text(declared.filter(|(cpu, _)| present.contains(*cpu)).collect());
         let observed = text(seen.cpus.iter().map(|cpu| (cpu.cpu, cpu.capacity)).collect());
         match arch {
             Arch::Aarch64 => rows.add("capacities", declared, observed),
@@ -225,8 +226,8 @@ fn caches(topology: &Topology, arch: Arch, seen: &Observation, rows: &mut Compar
         if observed.len() != seen.cpus.len() {
             shared.push_str(&format!(" (on {} of {} CPUs)", observed.len(), seen.cpus.len()));
         }
-        let (what, declared) = (format!("{name} sharing"), groups(&topology.units(cache.shared_by)));
-        let alone = || groups(&topology.units(Level::Thread));
+        let (what, declared) = (format!("{name} sharing"), groups(&topology.present_units(cache.shared_by)));
+        let alone = || groups(&topology.present_units(Level::Thread));
         match arch {
             // A level 1 cache is a property of the CPU's own node in a device tree (drivers/base/cacheinfo.c).
             Arch::Aarch64 if cache.level == 1 && topology.shape.threads > 1 && shared == alone() => {
@@ -236,7 +237,7 @@ fn caches(topology: &Topology, arch: Arch, seen: &Observation, rows: &mut Compar
             Arch::Ppc64le
                 if topology.shape.thread_groups > 1
                     && cache.shared_by > Level::Group
-                    && shared == groups(&topology.units(Level::Group)) =>
+                    && shared == groups(&topology.present_units(Level::Group)) =>
             {
                 // One property for both (arch/powerpc/kernel/smp.c, THREAD_GROUP_SHARE_L2_L3).
                 let why = "the small cores of a POWER core share L2 and L3 alike";
@@ -275,9 +276,10 @@ const KEPT_BY_THE_KERNEL: f64 = 0.25;
 /// keep their order among themselves.
 fn places(topology: &Topology, seen: &Observation) -> Vec<Option<usize>> {
     let mut bare = seen.nodes.iter().enumerate().filter(|(_, node)| node.cpus.is_empty()).map(|(at, _)| at);
+    let present = topology.present();
     let place = |node: &super::model::NodeDecl| match node.cpus.is_empty() {
         true => bare.next(),
-        false => seen.nodes.iter().position(|other| other.cpus == node.cpus),
+        false => seen.nodes.iter().position(|other| other.cpus == node.cpus.intersection(&present)),
     };
     topology.nodes.iter().map(place).collect()
 }
@@ -288,8 +290,9 @@ fn nodes(topology: &Topology, seen: &Observation, rows: &mut Comparison) {
         let more = if bare == 0 { String::new() } else { format!(" | {bare} of memory only") };
         groups(all.into_iter().filter(|cpus| !cpus.is_empty())) + &more
     };
-    let declared = topology.nodes.iter().map(|node| &node.cpus).collect();
-    rows.add("nodes", sets(declared), sets(seen.nodes.iter().map(|node| &node.cpus).collect()));
+    let present = topology.present();
+    let declared: Vec<CpuSet> = topology.nodes.iter().map(|node| node.cpus.intersection(&present)).collect();
+    rows.add("nodes", sets(declared.iter().collect()), sets(seen.nodes.iter().map(|node| &node.cpus).collect()));
     let order = places(topology, seen);
     for (n, node) in topology.nodes.iter().enumerate() {
         let declared = format!("{}M", node.memory_mib);
@@ -337,7 +340,7 @@ fn domains(topology: &Topology, seen: &Observation, rows: &mut Comparison) {
     };
     let expect = |yes: bool| if yes { "every CPU".to_string() } else { "none".to_string() };
     rows.add("SMT domains", expect(topology.shape.threads > 1), has("SMT"));
-    rows.add("NUMA domains", expect(topology.units(Level::Node).len() > 1), has("NUMA"));
+    rows.add("NUMA domains", expect(topology.present_units(Level::Node).len() > 1), has("NUMA"));
     if !apart.is_empty() {
         let free = seen.cpus.iter().filter(|cpu| cpu.domains.is_empty()).map(|cpu| cpu.cpu).collect::<CpuSet>();
         rows.add("CPUs without domains", apart.to_string(), free.to_string());

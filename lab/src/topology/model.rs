@@ -162,6 +162,8 @@ pub struct Placement {
     pub isolated: CpuSet,
     /// Isolated later, as a cpuset partition (Documentation/admin-guide/cgroup-v2.rst, `cpuset.cpus.partition`).
     pub partition: CpuSet,
+    /// Switched off before anything runs, as a chip with fused-off cores is.
+    pub offline: CpuSet,
     /// The node whose CPUs take the interrupts; any CPU where absent.
     pub irq_node: Option<u32>,
 }
@@ -212,6 +214,18 @@ impl Topology {
                 (0..self.shape.cpus() / size).map(|n| CpuSet::range(n * size, (n + 1) * size)).collect()
             }
         }
+    }
+
+    /// The CPUs that run.
+    pub fn present(&self) -> CpuSet {
+        CpuSet::range(0, self.shape.cpus()).difference(&self.placement.offline)
+    }
+
+    /// The units of a level without the CPUs that are off.
+    pub fn present_units(&self, level: Level) -> Vec<CpuSet> {
+        let present = self.present();
+        let units = self.units(level).into_iter().map(|unit| unit.intersection(&present));
+        units.filter(|unit| !unit.is_empty()).collect()
     }
 
     /// The CPUs without scheduling domains, whichever way they came to be so.

@@ -367,6 +367,17 @@ pub enum TopologyError {
         #[label("in this table")]
         at: SourceSpan,
     },
+    /// CPUs that cannot be off.
+    #[error("these CPUs cannot all be off")]
+    #[diagnostic(
+        code(topology::offline),
+        help("CPU 0 stays on, no CPU is both off and isolated, and some CPU is left for everything else")
+    )]
+    Offline {
+        /// Where.
+        #[label("too much is off")]
+        at: SourceSpan,
+    },
     /// Interrupts for a node without CPUs.
     #[error("node {node} cannot take interrupts: it does not exist or has no CPUs")]
     #[diagnostic(code(topology::irq_node))]

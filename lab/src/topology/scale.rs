@@ -11,7 +11,7 @@ pub enum ScaleError {
     #[error("@1/0 is no scale")]
     Zero,
     /// A machine whose parts are named one by one.
-    #[error("{name} cannot be scaled: its nodes, capacities or isolated CPUs are named one by one")]
+    #[error("{name} cannot be scaled: its nodes, capacities, isolated or offline CPUs are named one by one")]
     Named {
         /// The machine.
         name: String,
@@ -46,7 +46,8 @@ pub fn scale(full: &Topology, by: u32) -> Result<Topology, ScaleError> {
     if by == 1 {
         return Ok(full.clone());
     }
-    if full.nodes_named || !full.capacities.is_empty() || !full.apart().is_empty() {
+    if full.nodes_named || !full.capacities.is_empty() || !full.apart().is_empty() || !full.placement.offline.is_empty()
+    {
         return Err(ScaleError::Named { name: full.name.clone() });
     }
     let shape = best_shape(full, by).ok_or_else(|| indivisible(full, by))?;

@@ -21,6 +21,7 @@ pub(super) struct File {
     pub(super) capacity: Option<Spanned<Capacity>>,
     pub(super) isolation: Option<Spanned<Isolation>>,
     pub(super) irq: Option<Irq>,
+    pub(super) offline: Option<Spanned<String>>,
 }
 
 /// `[cpu.ARCH]`

@@ -6,7 +6,7 @@ use topolab::topology::{self, Arch, Finding, Row, Topology, compare};
 use topolab_wire::Observation;
 
 /// A scale of each machine that boots within seconds, on every architecture that it names.
-const SMALL: [(&str, Arch); 19] = [
+const SMALL: [(&str, Arch); 20] = [
     ("smoke", Arch::X86_64),
     ("smoke", Arch::Aarch64),
     ("smoke", Arch::Ppc64le),
@@ -19,6 +19,7 @@ const SMALL: [(&str, Arch); 19] = [
     ("power-like@1/5", Arch::X86_64),
     ("cxl-tiers", Arch::X86_64),
     ("isolated", Arch::X86_64),
+    ("irregular", Arch::X86_64),
     ("laptop", Arch::X86_64),
     ("altra@1/10", Arch::Aarch64),
     ("altra-2s@1/10", Arch::Aarch64),
@@ -195,6 +196,18 @@ fn a_lie_about_placement_or_memory_is_caught() {
     assert!(caught(&later, &seen).contains(&"isolated by cpuset".to_string()), "{:?}", caught(&later, &seen));
     let irq = lie(isolated, "[irq]\nnode = 0", "[irq]\nnode = 1");
     assert_eq!(caught(&irq, &seen), ["interrupts"]);
+
+    let irregular = include_str!("../../../topologies/irregular.toml");
+    let seen = verified("irregular", Arch::X86_64);
+    let found = caught(&lie(irregular, "offline = \"5\"", "offline = \"6\""), &seen);
+    assert_eq!(found.first().map(String::as_str), Some("CPUs online"), "{found:?}");
+    let moved = lie(&irregular.replace("\"0-2\"", "\"0-3\""), "\"3-7\"", "\"4-7\"");
+    assert!(caught(&moved, &seen).contains(&"nodes".to_string()), "{:?}", caught(&moved, &seen));
+    // Captured, it is the machine of seven that runs.
+    assert!(
+        topology::capture("irregular", &seen)
+            .is_ok_and(|text| topology::parse("captured", &text).is_ok_and(|t| t.shape.cpus() == 7))
+    );
 
     let tiers = include_str!("../../../topologies/cxl-tiers.toml");
     let seen = verified("cxl-tiers", Arch::X86_64);

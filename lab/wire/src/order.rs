@@ -52,6 +52,8 @@ pub struct Order {
     pub modules: Vec<String>,
     /// Where the programs come from.
     pub root: RootFrom,
+    /// CPUs to switch off before observing.
+    pub offline: CpuSet,
     /// CPUs to put into an isolated cpuset partition before observing.
     pub partition: CpuSet,
     /// What to do after observing.
