@@ -112,14 +112,14 @@ impl Apt {
         Err(Fault::lab(format!("{program} {} failed ({})", words.join(" "), output.status)).detail(said.trim()))
     }
 
-    /// Brings the lists up to date when they are older than a day.
-    pub fn update(&self) -> Outcome<()> {
+    /// Brings the lists up to date when they are older than a day; returns whether all of them are.
+    pub fn update(&self) -> Outcome<bool> {
         let stamp = self.folder.join("updated");
         if is_fresh(&stamp) {
-            return Ok(());
+            return Ok(true);
         }
         let Err(fault) = self.run("apt-get", &["-q", "update"]) else {
-            return std::fs::write(&stamp, "").trying(stamp.display());
+            return std::fs::write(&stamp, "").trying(stamp.display()).map(|()| true);
         };
         // A mirror in the middle of its own update fails for one suite and serves the others. What is then missing is said when it
         // is asked for; without the stamp the next call tries again.
@@ -130,7 +130,7 @@ impl Apt {
         }
         let first = fault.detail.as_deref().unwrap_or_default().lines().next().unwrap_or_default().to_string();
         eprintln!("topolab: some lists of the archive could not be fetched, going on with the others: {first}");
-        Ok(())
+        Ok(false)
     }
 
     /// The versions of a package that the archive has, as it lists them.

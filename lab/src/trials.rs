@@ -252,7 +252,7 @@ impl Bench<'_> {
                 seed: trial.seed,
                 repetitions: plan.reps,
                 nodes: topology.present_units(Level::Node),
-                llcs: topology.llcs(),
+                llcs: topology.present_units(topology.llc),
             }),
             Runs::Program { argv, warmup, deadline_s, .. } => Work::Program(ProgramOrder {
                 argv: Bundle::words(argv, &planned.values),

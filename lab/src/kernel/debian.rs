@@ -87,9 +87,12 @@ fn archive_versions(package: &str, cache: &CacheDir, cancel: &Cancel) -> Outcome
         return Ok(std::fs::read_to_string(&memo).trying(memo.display())?.lines().map(str::to_string).collect());
     }
     let apt = Apt::open(cache, "kernels", Arch::X86_64, SUITES, cancel)?;
-    apt.update()?;
+    let whole = apt.update()?;
     let versions = apt.versions(package)?;
-    digest::write_whole(&memo, versions.join("\n").as_bytes())?;
+    // What half a list says is not remembered.
+    if whole {
+        digest::write_whole(&memo, versions.join("\n").as_bytes())?;
+    }
     Ok(versions)
 }
 

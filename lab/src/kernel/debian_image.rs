@@ -57,10 +57,18 @@ fn choose(wanted: &str, arch: Arch, cache: &CacheDir, cancel: &Cancel) -> Outcom
     });
     if !is_fresh(&memo) {
         let apt = Apt::open(cache, "kernels", arch, super::debian::SUITES, cancel)?;
-        apt.update()?;
-        digest::write_whole(&memo, apt.names("linux-")?.join("\n").as_bytes())?;
+        let whole = apt.update()?;
+        let names = apt.names("linux-")?.join("\n");
+        // What half a list says is not remembered.
+        if whole {
+            digest::write_whole(&memo, names.as_bytes())?;
+        }
+        return choice(wanted, arch, &names);
     }
-    let names = std::fs::read_to_string(&memo).trying(memo.display())?;
+    choice(wanted, arch, &std::fs::read_to_string(&memo).trying(memo.display())?)
+}
+
+fn choice(wanted: &str, arch: Arch, names: &str) -> Outcome<String> {
     pick(wanted, flavour(arch), names.lines()).map_err(|have| {
         Fault::input(format!("the archive has no prebuilt kernel {wanted}")).help(format!("it has: {}", have.join(" ")))
     })

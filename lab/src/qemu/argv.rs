@@ -247,9 +247,10 @@ fn memory_options(machine: &Machine) -> Vec<Opt> {
             Arch::Ppc64le => {}
         }
         if !topology.paths.is_empty() {
-            // The nearest node with CPUs (QEMU manual, -numa hmat-lb).
-            let best = topology.paths.iter().filter(|path| path.to == n as u32).min_by_key(|path| path.latency_ns);
-            numa = numa.with("initiator", best.map_or(n as u32, |path| path.from));
+            // A node with CPUs is its own; memory alone belongs to the nearest one (QEMU manual, -numa hmat-lb).
+            let to_here = topology.paths.iter().filter(|path| node.cpus.is_empty() && path.to == n as u32);
+            numa =
+                numa.with("initiator", to_here.min_by_key(|path| path.latency_ns).map_or(n as u32, |path| path.from));
         }
         options.push(numa);
     }

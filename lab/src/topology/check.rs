@@ -129,6 +129,14 @@ fn size_kib(text: &Spanned<String>) -> Checked<u64> {
     number.checked_mul(factor).filter(|&kib| kib > 0).ok_or_else(bad)
 }
 
+/// A size of whole MiB.
+fn size_mib(text: &Spanned<String>) -> Checked<u64> {
+    match size_kib(text)? {
+        kib if kib.is_multiple_of(1 << 10) => Ok(kib >> 10),
+        _ => Err(TopologyError::Size { given: text.get_ref().clone(), at: span(text.span()) }),
+    }
+}
+
 fn caches(declared: &[Spanned<Cache>]) -> Checked<Vec<CacheDecl>> {
     use topolab_wire::CacheKind::{Data, Instruction, Unified};
     let mut all: Vec<CacheDecl> = Vec::new();
@@ -195,7 +203,7 @@ fn equal_nodes(shape: &Shape, count: &Spanned<u32>, memory: &Spanned<String>) ->
             return Err(TopologyError::NodeCuts { per_node, unit, per_unit, at });
         }
     }
-    let memory_mib = size_kib(memory)? >> 10;
+    let memory_mib = size_mib(memory)?;
     Ok((0..count).map(|n| NodeDecl { cpus: CpuSet::range(n * per_node, (n + 1) * per_node), memory_mib }).collect())
 }
 
@@ -211,7 +219,7 @@ fn named_nodes(shape: &Shape, written: &[Spanned<OneNode>]) -> Checked<Vec<NodeD
             None => CpuSet::default(),
             Some(text) => cpu_list(text.get_ref(), &all, at)?,
         };
-        let memory_mib = node.guest_memory.as_ref().map_or(Ok(0), size_kib)? >> 10;
+        let memory_mib = node.guest_memory.as_ref().map_or(Ok(0), size_mib)?;
         let twice = taken.intersection(&cpus);
         if !twice.is_empty() {
             return Err(TopologyError::NodeOverlap { cpus: twice.to_string(), at });
@@ -263,7 +271,7 @@ fn paths(topology: &Topology, table: &Nodes) -> Checked<Vec<MemoryPath>> {
         if !has_cpus(from) || !has_memory(to) || twice || path.latency_ns == 0 {
             return Err(TopologyError::Path { from, to, at });
         }
-        let bandwidth_mib = size_kib(&path.bandwidth)? >> 10;
+        let bandwidth_mib = size_mib(&path.bandwidth)?;
         all.push(MemoryPath { from, to, latency_ns: path.latency_ns, bandwidth_mib });
     }
     let nodes = 0..topology.nodes.len() as u32;
@@ -403,6 +411,11 @@ fn boards(topology: &Topology, file: &File) -> Checked<()> {
     let refuse =
         |board: &'static str, why: String, at: Range<usize>| Err(TopologyError::Board { board, why, at: span(at) });
     let shape = topology.shape;
+    let power = topology.cpu.keys().all(|arch| *arch == Arch::Ppc64le);
+    if shape.thread_groups > 1 && (!power || shape.thread_groups == shape.threads) {
+        let why = "only a POWER core has thread groups, of two threads at least".to_string();
+        return refuse("the board", why, file.shape.span());
+    }
     for arch in topology.cpu.keys() {
         match arch {
             Arch::X86_64 => {}
@@ -412,6 +425,14 @@ fn boards(topology: &Topology, file: &File) -> Checked<()> {
                 return refuse("Arm's virt board", why, file.shape.span());
             }
             Arch::Aarch64 => {}
+            // The firmware's script finds the CPUs by the name that their model gives them.
+            Arch::Ppc64le if topology.cpu.get(arch).is_some_and(|cpu| cpu.qemu != "power10") => {
+                return refuse(
+                    "pseries",
+                    "caches and thread groups are known for power10 only".into(),
+                    file.cpu.span(),
+                );
+            }
             Arch::Ppc64le => {
                 if !matches!(shape.threads, 1 | 2 | 4 | 8) {
                     let why = format!("a POWER core has 1, 2, 4 or 8 threads, not {}", shape.threads);
@@ -475,6 +496,7 @@ mod tests {
             ("\"ClearwaterForest\"", "\"Clearwater,Forest\"", "topology::cpu_model"),
             ("\"4M\"", "\"4 MB\"", "topology::size"),
             ("\"4M\"", "\"0M\"", "topology::size"),
+            ("\"340M\"", "\"1500K\"", "topology::size"),
             ("\"4M\"", "\"\"", "topology::size"),
             ("level = 3", "level = 4", "topology::cache_level"),
             ("level = 3", "level = 2", "topology::cache_twice"),
@@ -518,6 +540,13 @@ mod tests {
         let text = format!("{head}{}", nodes.replace(paths, if from == "paths" { paths } else { "" }));
         assert!(from == "paths" || text.contains(from), "the example lost `{from}`");
         parse("named", &text.replacen(from, to, 1))
+    }
+
+    #[test]
+    fn only_a_power_core_has_thread_groups() {
+        let small = CWF.replace("modules = 72", "modules = 6").replace("threads = 1", "threads = 4\nthread_groups = 2");
+        let error = parse("cwf", &small).expect_err("x86 has none");
+        assert_eq!(error.code().map(|code| code.to_string()).as_deref(), Some("topology::board"));
     }
 
     #[test]

@@ -123,14 +123,17 @@ fn dies_and_modules(topology: &Topology, arch: Arch, seen: &Observation, rows: &
     let none = || "nothing".to_string();
     let declared = groups(&topology.present_units(Level::Die));
     match (silent(|cpu| &cpu.die), topology.shape.dies > 1) {
-        (false, _) if arch == Arch::Ppc64le => {
+        (false, _) if arch == Arch::Ppc64le && by(|cpu| &cpu.die) == groups(&topology.present_units(Level::Node)) => {
             // arch/powerpc/include/asm/topology.h, `cpu_cpu_mask`.
             let why = "a powerpc kernel takes the node for the die";
             rows.add_inexpressible("dies".into(), declared, by(|cpu| &cpu.die), why);
         }
         (false, _) => rows.add("dies", declared, by(|cpu| &cpu.die)),
-        (true, true) => rows.add_inexpressible("dies".into(), declared, none(), "this architecture has no dies"),
-        (true, false) => {}
+        (true, true) if arch == Arch::Aarch64 => {
+            rows.add_inexpressible("dies".into(), declared, none(), "this architecture has no dies")
+        }
+        (true, false) if arch == Arch::Aarch64 => {}
+        (true, _) => rows.add("dies", declared, none()),
     }
     // A machine whose modules are its cores or its dies has no module level, and kernels disagree on what to print then.
     if topology.shape.cores == 1 || topology.shape.modules == 1 {
@@ -147,7 +150,10 @@ fn dies_and_modules(topology: &Topology, arch: Arch, seen: &Observation, rows: &
             rows.add_inexpressible("modules".into(), declared, observed, why);
         }
         false => rows.add("modules", declared, observed),
-        true => rows.add_inexpressible("modules".into(), declared, none(), "this architecture has no clusters"),
+        true if arch == Arch::Ppc64le => {
+            rows.add_inexpressible("modules".into(), declared, none(), "this architecture has no clusters")
+        }
+        true => rows.add("modules", declared, none()),
     }
 }
 
@@ -187,7 +193,9 @@ fn placement(topology: &Topology, arch: Arch, seen: &Observation, rows: &mut Com
         let declared = (0..).zip(topology.capacities.iter().map(|value| Some(*value)));
         let declared = text(declared.filter(|(cpu, _)| present.contains(*cpu)).collect());
         let observed = text(seen.cpus.iter().map(|cpu| (cpu.cpu, cpu.capacity)).collect());
+        let plain = seen.cpus.iter().all(|cpu| matches!(cpu.capacity, None | Some(1024)));
         match arch {
+            Arch::X86_64 | Arch::Ppc64le if !plain => rows.add("capacities", declared, observed),
             Arch::Aarch64 => rows.add("capacities", declared, observed),
             Arch::X86_64 | Arch::Ppc64le => {
                 let why = "only a device tree can give a guest capacities, and this architecture's kernel reads none";
@@ -235,7 +243,8 @@ fn caches(topology: &Topology, arch: Arch, seen: &Observation, rows: &mut Compar
                 rows.add_inexpressible(what, declared, shared, why);
             }
             Arch::Ppc64le
-                if topology.shape.thread_groups > 1
+                if cache.level > 1
+                    && topology.shape.thread_groups > 1
                     && cache.shared_by > Level::Group
                     && shared == groups(&topology.present_units(Level::Group)) =>
             {
@@ -248,9 +257,10 @@ fn caches(topology: &Topology, arch: Arch, seen: &Observation, rows: &mut Compar
         let sizes: BTreeSet<String> = observed.iter().map(|c| c.size_kib.map_or("?".into(), size_text)).collect();
         let (what, sizes) = (format!("{name} size"), sizes.into_iter().collect::<Vec<_>>().join(" "));
         let declared = size_text(cache.size_kib);
-        // The sizes of arm64 guests are written into their device tree.
+        // These sizes are written into the device tree; pseries' L1 is the CPU model's.
         match arch {
             Arch::Aarch64 => rows.add(what, declared, sizes),
+            Arch::Ppc64le if cache.level > 1 => rows.add(what, declared, sizes),
             Arch::X86_64 | Arch::Ppc64le => {
                 rows.add_inexpressible(what, declared, sizes, "QEMU's CPU model fixes cache sizes")
             }
@@ -328,22 +338,34 @@ fn nodes(topology: &Topology, seen: &Observation, rows: &mut Comparison) {
 /// The domains that must be there: SMT for threads, CLS for modules inside an LLC, MC for an LLC wider than both, NUMA
 /// above nodes. Which name the widest domain inside a node carries depends on the kernel, so only presence is compared.
 fn domains(topology: &Topology, seen: &Observation, rows: &mut Comparison) {
+    // A CPU has a domain of a level when another one that is scheduled shares that level with it.
     let apart = topology.apart();
-    let scheduled: Vec<&Cpu> = seen.cpus.iter().filter(|cpu| !apart.contains(cpu.cpu)).collect();
-    let has = |name: &str| {
-        let with = scheduled.iter().filter(|cpu| cpu.domains.iter().any(|domain| domain.name == name)).count();
-        match with {
-            0 => "none".to_string(),
-            n if n == scheduled.len() => "every CPU".to_string(),
-            n => format!("{n} of {} CPUs", scheduled.len()),
-        }
+    let scheduled = topology.present().difference(&apart);
+    let with_company = |level: Level| -> CpuSet {
+        let units = topology.present_units(level).into_iter().map(|unit| unit.intersection(&scheduled));
+        units.filter(|unit| unit.len() > 1).flat_map(|unit| unit.iter().collect::<Vec<_>>()).collect()
     };
-    let expect = |yes: bool| if yes { "every CPU".to_string() } else { "none".to_string() };
-    rows.add("SMT domains", expect(topology.shape.threads > 1), has("SMT"));
-    rows.add("NUMA domains", expect(topology.present_units(Level::Node).len() > 1), has("NUMA"));
+    let nodes = topology.present_units(Level::Node);
+    let several = nodes.iter().filter(|node| !node.intersection(&scheduled).is_empty()).count() > 1;
+    let numa = if several { scheduled.clone() } else { CpuSet::default() };
+    let word = |cpus: &CpuSet| match cpus {
+        none if none.is_empty() => "none".to_string(),
+        all if *all == seen.online => "every CPU".to_string(),
+        some => some.to_string(),
+    };
+    let has = |name: &str| -> CpuSet {
+        let with = seen.cpus.iter().filter(|cpu| cpu.domains.iter().any(|domain| domain.name == name));
+        with.map(|cpu| cpu.cpu).collect()
+    };
+    // A powerpc kernel's SMT level is the small core.
+    let smt = if topology.shape.thread_groups > 1 { Level::Group } else { Level::Core };
+    rows.add("SMT domains", word(&with_company(smt)), word(&has("SMT")));
+    rows.add("NUMA domains", word(&numa), word(&has("NUMA")));
     if !apart.is_empty() {
         let free = seen.cpus.iter().filter(|cpu| cpu.domains.is_empty()).map(|cpu| cpu.cpu).collect::<CpuSet>();
-        rows.add("CPUs without domains", apart.to_string(), free.to_string());
+        // The last one that is scheduled has nobody to share a domain with.
+        let lone = if scheduled.len() == 1 { scheduled.clone() } else { CpuSet::default() };
+        rows.add("CPUs without domains", apart.union(&lone).to_string(), free.to_string());
     }
 }
 

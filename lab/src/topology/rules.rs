@@ -83,7 +83,10 @@ pub enum TopologyError {
     },
     /// A size that cannot be read.
     #[error("`{given}` is not a size")]
-    #[diagnostic(code(topology::size), help("a whole number above 0 and K, M or G: 32K, 4M, 576M"))]
+    #[diagnostic(
+        code(topology::size),
+        help("a whole number above 0 and K, M or G: 32K, 4M, 576M; memory and bandwidth in whole M")
+    )]
     Size {
         /// What the file says.
         given: String,

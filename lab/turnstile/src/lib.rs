@@ -32,6 +32,9 @@ pub const TURNS: &str = "TOPOLAB_TURNSTILE";
 /// What the library says on standard error when it first acts: the lab refuses a QEMU that never says it.
 pub const GREETING: &str = "topolab-turnstile: taking turns";
 
+/// What it says when the main loop went on without its turn.
+pub const LATE: &str = "topolab-turnstile: the vCPUs never rested, and the main loop went on all the same";
+
 /// Who calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Caller {

@@ -1,6 +1,6 @@
 //! Whose turn it is: the protocol, without a line about QEMU.
 
-use crate::{GREETING, JITTER, TURNS, delay};
+use crate::{GREETING, JITTER, LATE, TURNS, delay};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -67,6 +67,9 @@ impl Turns {
         let mut now = self.lock();
         while self.on && now.began && !now.cpus_rest && !hurry() && begun.elapsed() < PATIENCE {
             now = self.changed.wait_timeout(now, ASK).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        if begun.elapsed() >= PATIENCE && now.began && !now.cpus_rest && !hurry() {
+            eprintln!("{LATE}");
         }
         now.main_works = true;
         polled
