@@ -80,6 +80,8 @@ fn pure_modules_do_no_io() {
     let pure = [
         "topology/model.rs",
         "topology/check.rs",
+        "topology/check/nodes.rs",
+        "topology/check/boards.rs",
         "topology/rules.rs",
         "topology/scale.rs",
         "topology/compare.rs",

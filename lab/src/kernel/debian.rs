@@ -82,18 +82,29 @@ pub(super) fn provide(wanted: &str, cache: &CacheDir, progress: Progress, cancel
 
 /// What the archive has, asked at most once a day.
 fn archive_versions(package: &str, cache: &CacheDir, cancel: &Cancel) -> Outcome<Vec<String>> {
-    let memo = cache.folder("apt")?.join(format!("{package}.versions"));
+    remembered(&format!("{package}.versions"), Arch::X86_64, cache, cancel, |apt| apt.versions(package))
+}
+
+/// The archive's answer to a question, a line each, remembered for a day under a name.
+pub(super) fn remembered(
+    name: &str,
+    arch: Arch,
+    cache: &CacheDir,
+    cancel: &Cancel,
+    ask: impl Fn(&Apt) -> Outcome<Vec<String>>,
+) -> Outcome<Vec<String>> {
+    let memo = cache.folder("apt")?.join(name);
     if is_fresh(&memo) {
         return Ok(std::fs::read_to_string(&memo).trying(memo.display())?.lines().map(str::to_string).collect());
     }
-    let apt = Apt::open(cache, "kernels", Arch::X86_64, SUITES, cancel)?;
+    let apt = Apt::open(cache, "kernels", arch, SUITES, cancel)?;
     let whole = apt.update()?;
-    let versions = apt.versions(package)?;
+    let answer = ask(&apt)?;
     // What half a list says is not remembered.
     if whole {
-        digest::write_whole(&memo, versions.join("\n").as_bytes())?;
+        digest::write_whole(&memo, answer.join("\n").as_bytes())?;
     }
-    Ok(versions)
+    Ok(answer)
 }
 
 /// `7.2.12-1~bpo13+1` → `7.2.12`.

@@ -7,7 +7,7 @@ use crate::apt::{self, Apt};
 use crate::cancel::Cancel;
 use crate::digest;
 use crate::fault::{Fault, Outcome, Trying};
-use crate::paths::{CacheDir, is_fresh, require_disk};
+use crate::paths::{CacheDir, require_disk};
 use crate::progress::Progress;
 use crate::topology::Arch;
 use duct::cmd;
@@ -51,25 +51,12 @@ pub(super) fn provide(
 /// The package of the newest kernel that fits. Since 6.19 the image lies in `linux-binary-…`, before that in
 /// `linux-image-…`.
 fn choose(wanted: &str, arch: Arch, cache: &CacheDir, cancel: &Cancel) -> Outcome<String> {
-    let memo = cache.folder("apt")?.join(match arch {
+    let memo = match arch {
         Arch::X86_64 => "prebuilt.names".to_string(),
         Arch::Aarch64 | Arch::Ppc64le => format!("prebuilt-{arch}.names"),
-    });
-    if !is_fresh(&memo) {
-        let apt = Apt::open(cache, "kernels", arch, super::debian::SUITES, cancel)?;
-        let whole = apt.update()?;
-        let names = apt.names("linux-")?.join("\n");
-        // What half a list says is not remembered.
-        if whole {
-            digest::write_whole(&memo, names.as_bytes())?;
-        }
-        return choice(wanted, arch, &names);
-    }
-    choice(wanted, arch, &std::fs::read_to_string(&memo).trying(memo.display())?)
-}
-
-fn choice(wanted: &str, arch: Arch, names: &str) -> Outcome<String> {
-    pick(wanted, flavour(arch), names.lines()).map_err(|have| {
+    };
+    let names = super::debian::remembered(&memo, arch, cache, cancel, |apt| apt.names("linux-"))?;
+    pick(wanted, flavour(arch), names.iter().map(String::as_str)).map_err(|have| {
         Fault::input(format!("the archive has no prebuilt kernel {wanted}")).help(format!("it has: {}", have.join(" ")))
     })
 }

@@ -248,9 +248,9 @@ fn memory_options(machine: &Machine) -> Vec<Opt> {
         }
         if !topology.paths.is_empty() {
             // A node with CPUs is its own; memory alone belongs to the nearest one (QEMU manual, -numa hmat-lb).
-            let to_here = topology.paths.iter().filter(|path| node.cpus.is_empty() && path.to == n as u32);
-            numa =
-                numa.with("initiator", to_here.min_by_key(|path| path.latency_ns).map_or(n as u32, |path| path.from));
+            let n = n as u32;
+            let nearest = topology.nearest_path(n).filter(|_| node.cpus.is_empty());
+            numa = numa.with("initiator", nearest.map_or(n, |path| path.from));
         }
         options.push(numa);
     }
@@ -292,8 +292,7 @@ fn append(machine: &Machine) -> String {
     match machine.arch {
         // One CPU after the other: parallel bring-up of emulated CPUs spins for minutes (24 CPUs: 45 s against 8.5 s).
         Arch::X86_64 => add(&["cpuhp.parallel=0", "mitigations=off", "nowatchdog"]),
-        // 120 emulated CPUs drown in lock-up reports of each other.
-        // Their consoles cost a trap for every few bytes, and the domains of 120 CPUs are thousands of lines: those go to the log
+        // 120 emulated CPUs drown in lock-up reports of each other. Their consoles cost a trap for every few bytes, and the domains of 120 CPUs are thousands of lines: those go to the log
         // alone, which the agent brings back.
         Arch::Aarch64 | Arch::Ppc64le => add(&["mitigations=off", "nowatchdog", "nmi_watchdog=0", "loglevel=4"]),
     }

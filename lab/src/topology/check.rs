@@ -1,8 +1,12 @@
-//! Checks a written topology rule by rule and resolves it. The rules and their words are in `rules`.
+//! Checks a written topology rule by rule and resolves it: nodes in [`nodes`], the boards' limits in [`boards`], the rest here. The
+//! rules and their words are in `rules`.
 
-use super::model::{Arch, CacheDecl, CpuDecl, Level, MemoryPath, NodeDecl, Placement, Shape, Topology};
+mod boards;
+mod nodes;
+
+use super::model::{Arch, CacheDecl, CpuDecl, Level, Placement, Shape, Topology};
 use super::rules::{MOST_CPUS, TopologyError};
-use super::schema::{Cache, Capacity, File, Nodes, OneNode, ShapeTable};
+use super::schema::{Cache, Capacity, File, ShapeTable};
 use miette::SourceSpan;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,14 +16,6 @@ use topolab_wire::CpuSet;
 /// Smallest memory of a guest, in MiB, and what each CPU adds: a kernel with its agent boots in 256 MiB and keeps about
 /// 2 MiB a CPU (measured at 24 to 288 CPUs with the lean kernel).
 const LEAST_MEMORY_MIB: u64 = 256;
-/// Largest ACPI SLIT distance that still means something; 255 is "unreachable" (ACPI 6.5, 5.2.17).
-const MOST_DISTANCE: u32 = 254;
-
-/// Most CPUs of Arm's virt board.
-const MOST_ARM_CPUS: u32 = 512;
-/// What pseries gives out memory in.
-const POWER_BLOCK_MIB: u64 = 256;
-
 type Checked<T> = Result<T, TopologyError>;
 
 fn span(range: Range<usize>) -> SourceSpan {
@@ -35,8 +31,8 @@ pub fn parse(name: &str, text: &str) -> Checked<Topology> {
     }
     let shape = shape(&file.shape)?;
     let caches = caches(&file.cache)?;
-    let nodes = nodes(&shape, &file.nodes)?;
-    let distances = distances(nodes.len() as u32, file.nodes.get_ref())?;
+    let nodes = nodes::nodes(&shape, &file.nodes)?;
+    let distances = nodes::distances(nodes.len() as u32, file.nodes.get_ref())?;
     let mut topology = Topology {
         name: name.to_string(),
         title: file.title.clone(),
@@ -54,12 +50,12 @@ pub fn parse(name: &str, text: &str) -> Checked<Topology> {
     };
     last_level(&topology, &file.scheduler.llc)?;
     memory(&topology, span(file.nodes.span()))?;
-    topology.paths = paths(&topology, file.nodes.get_ref())?;
+    topology.paths = nodes::paths(&topology, file.nodes.get_ref())?;
     if let Some(capacity) = &file.capacity {
         topology.capacities = capacities(&topology, capacity)?;
     }
     topology.placement = placement(&topology, &file)?;
-    boards(&topology, &file)?;
+    boards::boards(&topology, &file)?;
     Ok(topology)
 }
 
@@ -174,81 +170,6 @@ fn caches(declared: &[Spanned<Cache>]) -> Checked<Vec<CacheDecl>> {
     Ok(all)
 }
 
-fn nodes(shape: &Shape, written: &Spanned<Nodes>) -> Checked<Vec<NodeDecl>> {
-    let table = written.get_ref();
-    match (&table.count, &table.guest_memory, table.node.as_slice()) {
-        (Some(count), Some(memory), []) => equal_nodes(shape, count, memory),
-        (None, None, [_, ..]) => named_nodes(shape, &table.node),
-        _ => Err(TopologyError::NodeForm { at: span(written.span()) }),
-    }
-}
-
-fn equal_nodes(shape: &Shape, count: &Spanned<u32>, memory: &Spanned<String>) -> Checked<Vec<NodeDecl>> {
-    let (count, at) = (*count.get_ref(), span(count.span()));
-    let cpus = shape.cpus();
-    if count == 0 {
-        return Err(TopologyError::ZeroCount { what: "count", at });
-    }
-    if !cpus.is_multiple_of(count) {
-        return Err(TopologyError::NodeCount { count, cpus, at });
-    }
-    let per_node = cpus / count;
-    for unit in [Level::Core, Level::Module] {
-        let per_unit = shape.cpus_per(unit);
-        // One module in a die is no level of its own: nothing tells where it would be cut.
-        if unit == Level::Module && shape.modules == 1 {
-            continue;
-        }
-        if !per_node.is_multiple_of(per_unit) {
-            return Err(TopologyError::NodeCuts { per_node, unit, per_unit, at });
-        }
-    }
-    let memory_mib = size_mib(memory)?;
-    Ok((0..count).map(|n| NodeDecl { cpus: CpuSet::range(n * per_node, (n + 1) * per_node), memory_mib }).collect())
-}
-
-/// Nodes of any CPUs: together they hold every CPU once, and none cuts a core or a module.
-fn named_nodes(shape: &Shape, written: &[Spanned<OneNode>]) -> Checked<Vec<NodeDecl>> {
-    let all = CpuSet::range(0, shape.cpus());
-    let mut taken = CpuSet::default();
-    let mut nodes = Vec::new();
-    for one in written {
-        let node = one.get_ref();
-        let at = node.cpus.as_ref().map_or_else(|| span(one.span()), |cpus| span(cpus.span()));
-        let cpus = match &node.cpus {
-            None => CpuSet::default(),
-            Some(text) => cpu_list(text.get_ref(), &all, at)?,
-        };
-        let memory_mib = node.guest_memory.as_ref().map_or(Ok(0), size_mib)?;
-        let twice = taken.intersection(&cpus);
-        if !twice.is_empty() {
-            return Err(TopologyError::NodeOverlap { cpus: twice.to_string(), at });
-        }
-        if cpus.is_empty() && memory_mib == 0 {
-            return Err(TopologyError::NodeEmpty { at: span(one.span()) });
-        }
-        for unit in [Level::Core, Level::Module] {
-            let size = shape.cpus_per(unit);
-            if unit == Level::Module && shape.modules == 1 {
-                continue;
-            }
-            let inside = |first: u32| CpuSet::range(first, first + size).intersection(&cpus).len() as u32;
-            if let Some(cut) =
-                (0..shape.cpus()).step_by(size as usize).map(inside).find(|found| *found > 0 && *found < size)
-            {
-                return Err(TopologyError::NodeCuts { per_node: cut, unit, per_unit: size, at });
-            }
-        }
-        taken = taken.union(&cpus);
-        nodes.push(NodeDecl { cpus, memory_mib });
-    }
-    let outside = all.difference(&taken);
-    match (outside.is_empty(), written.last()) {
-        (false, Some(last)) => Err(TopologyError::NodeMissing { cpus: outside.to_string(), at: span(last.span()) }),
-        (_, _) => Ok(nodes),
-    }
-}
-
 /// `0-3,8` of the machine's CPUs.
 fn cpu_list(text: &str, all: &CpuSet, at: SourceSpan) -> Checked<CpuSet> {
     let set: CpuSet = text.parse().map_err(|_| TopologyError::CpuList { given: text.to_string(), at })?;
@@ -256,33 +177,6 @@ fn cpu_list(text: &str, all: &CpuSet, at: SourceSpan) -> Checked<CpuSet> {
         true => Ok(set),
         false => Err(TopologyError::CpuList { given: text.to_string(), at }),
     }
-}
-
-/// HMAT is all or nothing: Linux ranks memory by the paths that it finds (drivers/acpi/numa/hmat.c).
-fn paths(topology: &Topology, table: &Nodes) -> Checked<Vec<MemoryPath>> {
-    let Some(first) = table.path.first() else { return Ok(Vec::new()) };
-    let has_cpus = |n: u32| topology.nodes.get(n as usize).is_some_and(|node| !node.cpus.is_empty());
-    let has_memory = |n: u32| topology.nodes.get(n as usize).is_some_and(|node| node.memory_mib > 0);
-    let mut all: Vec<MemoryPath> = Vec::new();
-    for written in &table.path {
-        let (path, at) = (written.get_ref(), span(written.span()));
-        let (from, to) = (path.from, path.to);
-        let twice = all.iter().any(|known| (known.from, known.to) == (from, to));
-        if !has_cpus(from) || !has_memory(to) || twice || path.latency_ns == 0 {
-            return Err(TopologyError::Path { from, to, at });
-        }
-        let bandwidth_mib = size_mib(&path.bandwidth)?;
-        all.push(MemoryPath { from, to, latency_ns: path.latency_ns, bandwidth_mib });
-    }
-    let nodes = 0..topology.nodes.len() as u32;
-    for from in nodes.clone().filter(|n| has_cpus(*n)) {
-        for to in nodes.clone().filter(|n| has_memory(*n)) {
-            if !all.iter().any(|known| (known.from, known.to) == (from, to)) {
-                return Err(TopologyError::PathMissing { from, to, at: span(first.span()) });
-            }
-        }
-    }
-    Ok(all)
 }
 
 fn capacities(topology: &Topology, written: &Spanned<Capacity>) -> Checked<Vec<u32>> {
@@ -337,33 +231,6 @@ fn placement(topology: &Topology, file: &File) -> Checked<Placement> {
     Ok(placement)
 }
 
-fn distances(count: u32, table: &Nodes) -> Checked<Vec<Vec<u32>>> {
-    let rows = table.distances.get_ref();
-    let nodes = count as usize;
-    let misshapen = rows.iter().position(|row| row.get_ref().len() != nodes);
-    if let Some(row) = misshapen.or((rows.len() != nodes).then_some(0)) {
-        let columns = rows.get(row).map_or(0, |r| r.get_ref().len());
-        let at = span(table.distances.span());
-        return Err(TopologyError::DistanceShape { nodes: count, rows: rows.len(), row, columns, at });
-    }
-    let mut all = Vec::new();
-    for (from, row) in rows.iter().enumerate() {
-        for (to, cell) in row.get_ref().iter().enumerate() {
-            let distance = *cell.get_ref();
-            let rule = match (from == to, distance) {
-                (true, 10) => continue,
-                (true, _) => "10: a node is local to itself",
-                (false, 0..=10) => "more than 10",
-                (false, 11..=MOST_DISTANCE) => continue,
-                (false, _) => "at most 254: 255 means unreachable",
-            };
-            return Err(TopologyError::Distance { from, to, distance, rule, at: span(cell.span()) });
-        }
-        all.push(row.get_ref().iter().map(|cell| *cell.get_ref()).collect());
-    }
-    Ok(all)
-}
-
 fn last_level(topology: &Topology, written: &Spanned<Level>) -> Checked<()> {
     let (llc, at) = (topology.llc, span(written.span()));
     let outermost = topology.caches.iter().map(|cache| cache.shared_by).max().unwrap_or(Level::Thread);
@@ -404,56 +271,6 @@ fn memory(topology: &Topology, at: SourceSpan) -> Checked<()> {
         true => Ok(()),
         false => Err(TopologyError::Memory { memory, cpus, needed, at }),
     }
-}
-
-/// What QEMU would refuse, said with its place in the file.
-fn boards(topology: &Topology, file: &File) -> Checked<()> {
-    let refuse =
-        |board: &'static str, why: String, at: Range<usize>| Err(TopologyError::Board { board, why, at: span(at) });
-    let shape = topology.shape;
-    let power = topology.cpu.keys().all(|arch| *arch == Arch::Ppc64le);
-    if shape.thread_groups > 1 && (!power || shape.thread_groups == shape.threads) {
-        let why = "only a POWER core has thread groups, of two threads at least".to_string();
-        return refuse("the board", why, file.shape.span());
-    }
-    for arch in topology.cpu.keys() {
-        match arch {
-            Arch::X86_64 => {}
-            // hw/arm/virt.c, `max_cpus`: the redistributors of GICv3.
-            Arch::Aarch64 if shape.cpus() > MOST_ARM_CPUS => {
-                let why = format!("it takes {MOST_ARM_CPUS} CPUs, not {}", shape.cpus());
-                return refuse("Arm's virt board", why, file.shape.span());
-            }
-            Arch::Aarch64 => {}
-            // The firmware's script finds the CPUs by the name that their model gives them.
-            Arch::Ppc64le if topology.cpu.get(arch).is_some_and(|cpu| cpu.qemu != "power10") => {
-                return refuse(
-                    "pseries",
-                    "caches and thread groups are known for power10 only".into(),
-                    file.cpu.span(),
-                );
-            }
-            Arch::Ppc64le => {
-                if !matches!(shape.threads, 1 | 2 | 4 | 8) {
-                    let why = format!("a POWER core has 1, 2, 4 or 8 threads, not {}", shape.threads);
-                    return refuse("pseries", why, file.shape.get_ref().threads.span());
-                }
-                // hw/ppc/spapr.c, `spapr_validate_node_memory`.
-                if let Some(node) = topology.nodes.iter().find(|n| !n.memory_mib.is_multiple_of(POWER_BLOCK_MIB)) {
-                    let why = format!("nodes have multiples of {POWER_BLOCK_MIB} MiB, not {}", node.memory_mib);
-                    return refuse("pseries", why, file.nodes.span());
-                }
-            }
-        }
-        if *arch != Arch::X86_64 && !topology.paths.is_empty() {
-            return refuse(
-                "this board",
-                "memory paths are a matter of ACPI, which only q35 has".into(),
-                file.nodes.span(),
-            );
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

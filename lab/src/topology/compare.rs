@@ -142,7 +142,7 @@ fn dies_and_modules(topology: &Topology, arch: Arch, seen: &Observation, rows: &
     let declared = groups(&topology.present_units(Level::Module));
     let observed = by(|cpu| &cpu.cluster);
     // An x86 kernel's cluster is whoever shares an L2 (arch/x86/kernel/smpboot.c, `match_l2c`).
-    let l2 = topology.caches.iter().find(|cache| cache.level == 2).map_or(Level::Core, |cache| cache.shared_by);
+    let l2 = topology.l2_unit();
     let narrow = arch == Arch::X86_64 && l2 < Level::Module && observed == groups(&topology.present_units(l2));
     match silent(|cpu| &cpu.cluster) {
         false if narrow => {
@@ -168,7 +168,7 @@ fn last_level(topology: &Topology, arch: Arch, seen: &Observation, rows: &mut Co
     let what = "scheduler's LLC";
     let (declared, observed) = (groups(&shared(topology.llc)), groups(seen.cpus.iter().map(|cpu| &cpu.llc)));
     // powerpc's scheduler takes the CPUs that share the L2 (arch/powerpc/kernel/smp.c, `shared_cache_mask`).
-    let l2 = topology.caches.iter().find(|cache| cache.level == 2).map_or(Level::Core, |cache| cache.shared_by);
+    let l2 = topology.l2_unit();
     match arch {
         Arch::Ppc64le if l2 != topology.llc && groups(&shared(l2)) == observed => {
             let why = "a powerpc kernel takes the sharers of the L2";
@@ -323,7 +323,7 @@ fn nodes(topology: &Topology, seen: &Observation, rows: &mut Comparison) {
     // The kernel shows each memory's best path (drivers/acpi/numa/hmat.c, `hmat_update_target_attrs`).
     let targets: BTreeSet<u32> = topology.paths.iter().map(|path| path.to).collect();
     for target in targets {
-        let best = topology.paths.iter().filter(|path| path.to == target).min_by_key(|path| path.latency_ns);
+        let best = topology.nearest_path(target);
         let text = |ns: Option<u32>, mib: Option<u64>| {
             let word = |value: Option<u64>| value.map_or("?".to_string(), |value| value.to_string());
             format!("{} ns, {} MiB/s", word(ns.map(u64::from)), word(mib))
@@ -357,9 +357,8 @@ fn domains(topology: &Topology, seen: &Observation, rows: &mut Comparison) {
         let with = seen.cpus.iter().filter(|cpu| cpu.domains.iter().any(|domain| domain.name == name));
         with.map(|cpu| cpu.cpu).collect()
     };
-    // A powerpc kernel's SMT level is the small core.
-    let smt = if topology.shape.thread_groups > 1 { Level::Group } else { Level::Core };
-    rows.add("SMT domains", word(&with_company(smt)), word(&has("SMT")));
+    // A powerpc kernel's SMT level is the small core; elsewhere the group is the core.
+    rows.add("SMT domains", word(&with_company(Level::Group)), word(&has("SMT")));
     rows.add("NUMA domains", word(&numa), word(&has("NUMA")));
     if !apart.is_empty() {
         let free = seen.cpus.iter().filter(|cpu| cpu.domains.is_empty()).map(|cpu| cpu.cpu).collect::<CpuSet>();

@@ -85,6 +85,24 @@ impl Shape {
         self.packages * self.dies * self.modules * self.cores * self.threads
     }
 
+    /// The levels that no node may cut. One module in a die is no level of its own: nothing tells where it would be cut.
+    pub(super) fn whole_levels(&self) -> &'static [Level] {
+        match self.modules {
+            1 => &[Level::Core],
+            _ => &[Level::Core, Level::Module],
+        }
+    }
+
+    /// The level of which these CPUs hold only a part of a unit, where they do.
+    pub(super) fn cut_by(&self, cpus: &CpuSet) -> Option<Level> {
+        let cut = |level: &&Level| {
+            let size = self.cpus_per(**level);
+            let inside = |first: u32| CpuSet::range(first, first + size).intersection(cpus).len() as u32;
+            (0..self.cpus()).step_by(size as usize).map(inside).any(|found| found != 0 && found != size)
+        };
+        self.whole_levels().iter().find(cut).copied()
+    }
+
     /// CPUs in one unit of a level. A node's size is not a matter of shape; it counts as the whole machine here.
     pub fn cpus_per(&self, level: Level) -> u32 {
         match level {
@@ -214,6 +232,16 @@ impl Topology {
                 (0..self.shape.cpus() / size).map(|n| CpuSet::range(n * size, (n + 1) * size)).collect()
             }
         }
+    }
+
+    /// The unit whose CPUs share the level 2 cache; the core where there is none.
+    pub(super) fn l2_unit(&self) -> Level {
+        self.caches.iter().find(|cache| cache.level == 2).map_or(Level::Core, |cache| cache.shared_by)
+    }
+
+    /// The fastest declared path to a node's memory.
+    pub fn nearest_path(&self, to: u32) -> Option<&MemoryPath> {
+        self.paths.iter().filter(|path| path.to == to).min_by_key(|path| path.latency_ns)
     }
 
     /// The CPUs that run.
