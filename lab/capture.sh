@@ -11,7 +11,10 @@ cd /
         \( -path '*/topology/*' -o -path '*/cache/index*' -o -name online -o -name possible -o -name isolated \
         -o -name cpu_capacity -o -name cpulist -o -name distance -o -name meminfo \)
     find sys/kernel/debug/sched/domains -type f \( -name name -o -name flags \)
+    # Tables are root's to read, and only their names are wanted.
+    find sys/firmware/acpi/tables -maxdepth 1 -type f
     echo proc/schedstat proc/cpuinfo proc/cmdline proc/sys/kernel/osrelease proc/sys/kernel/arch | tr ' ' '\n'
+    echo sys/firmware/devicetree/base/model sys/firmware/devicetree/base/compatible | tr ' ' '\n'
 } 2>/dev/null | while read -r file; do
     mkdir -p "$copy/$(dirname "$file")" && cat "$file" >"$copy/$file" 2>/dev/null
 done

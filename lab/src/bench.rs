@@ -110,7 +110,7 @@ pub fn run(wish: &RunWish, lab: Lab<'_>) -> Outcome<Finished> {
         ));
     }
     let qemu = qemu::find(Arch::X86_64)?;
-    qemu.require_board()?;
+    qemu.require_board(Arch::X86_64)?;
     for topology in &topologies {
         trials::guests_that_fit(topology)?;
     }
@@ -317,7 +317,7 @@ pub struct Look {
 pub fn observe(topology: &Topology, arch: Arch, kernel: &Kernel, lab: Lab<'_>) -> Outcome<Look> {
     let Lab { cache, progress, cancel } = lab;
     let qemu = qemu::find(arch)?;
-    qemu.require_board()?;
+    qemu.require_board(arch)?;
     trials::guests_that_fit(topology)?;
     // Only the host's own architecture can run on it.
     let accel = match arch {

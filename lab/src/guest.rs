@@ -12,7 +12,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use topolab_wire::{
-    DONE_FILE, Done, KERNEL_LOG_FILE, Marker, OBSERVATION_FILE, Observation, Order, PROTOCOL, RESULTS_TAG, Stage,
+    Clock, DONE_FILE, Done, KERNEL_LOG_FILE, Marker, OBSERVATION_FILE, Observation, Order, PROTOCOL, RESULTS_TAG, Stage,
 };
 
 /// How often the console and the process are looked at.
@@ -62,6 +62,8 @@ pub struct Lived {
     pub console: String,
     /// The kernel's log, which has what a large machine does not say on its console.
     pub log: String,
+    /// What takes something from the promise of its clock.
+    pub cautions: Vec<String>,
 }
 
 impl Lived {
@@ -78,6 +80,7 @@ pub fn live(birth: Birth<'_>, cancel: &Cancel) -> Outcome<Lived> {
     let scratch = scratch()?;
     let at = |name: &str| scratch.path().join(name);
     let mut machine = birth.machine;
+    let clock = machine.clock;
     machine.console = birth.folder.join("console.log");
     machine.qmp = at("qmp");
     machine.initrd = at("initrd");
@@ -103,7 +106,7 @@ pub fn live(birth: Birth<'_>, cancel: &Cancel) -> Outcome<Lived> {
         words: &words,
         monitor: &machine.qmp,
         stderr: &birth.folder.join("qemu.stderr"),
-        clock: machine.clock,
+        clock,
     };
     let mut running = qemu::start(launch)?;
     let mut console = Console::new(machine.console);
@@ -117,7 +120,12 @@ pub fn live(birth: Birth<'_>, cancel: &Cancel) -> Outcome<Lived> {
         return Err(fault);
     }
     shares.into_iter().collect::<Outcome<()>>()?;
-    collect(&results, birth.order, console.path)
+    let mut lived = collect(&results, birth.order, console.path)?;
+    lived.cautions = match clock {
+        Clock::Virtual => qemu::cautions(&birth.folder.join("qemu.stderr"))?,
+        Clock::Real => Vec::new(),
+    };
+    Ok(lived)
 }
 
 /// A short-pathed folder for sockets, removed at the end.
@@ -284,7 +292,7 @@ fn collect(results: &Path, order: &Order, console: PathBuf) -> Outcome<Lived> {
             .map_err(|e| absent(format!("{}: {e}", path.display())))
     };
     let (console, log) = (lossy(&console)?, lossy(&results.join(KERNEL_LOG_FILE))?);
-    Ok(Lived { done, observation, results: results.to_path_buf(), console, log })
+    Ok(Lived { done, observation, results: results.to_path_buf(), console, log, cautions: Vec::new() })
 }
 
 #[cfg(test)]

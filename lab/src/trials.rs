@@ -168,6 +168,7 @@ impl Bench<'_> {
             observed: None,
             metrics: BTreeMap::new(),
             invariants: Vec::new(),
+            cautions: Vec::new(),
             fault: None,
         };
         let outcome = self.boot(trial, &folder).and_then(|lived| self.read(&lived, trial, &mut record));
@@ -270,6 +271,7 @@ impl Bench<'_> {
         let topology = &self.plan.topologies[trial.topology];
         let observed = Observed::from(&compare(topology, Arch::X86_64, &lived.observation));
         let complaints = lived.complaints();
+        record.cautions.clone_from(&lived.cautions);
         record.invariants.push(Invariant {
             name: NO_COMPLAINTS.into(),
             holds: complaints.is_empty(),

@@ -9,7 +9,7 @@ mod domains;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use topolab_wire::{Cpu, CpuModel, CpuSet, Node, Observation};
+use topolab_wire::{Cpu, CpuModel, CpuSet, Firmware, Node, Observation};
 
 /// A file's text without its last newline; `None` when it is absent or unreadable.
 fn text(path: &Path) -> Option<String> {
@@ -43,6 +43,7 @@ pub fn observe(root: &Path) -> io::Result<Observation> {
         irq_affinity: text(&root.join("proc/irq/default_smp_affinity"))
             .and_then(|mask| CpuSet::from_mask(&mask).ok())
             .unwrap_or_default(),
+        firmware: firmware(&root.join("sys/firmware")),
         online,
         cpus,
         nodes: nodes(&system)?,
@@ -93,6 +94,17 @@ fn nodes(system: &Path) -> io::Result<Vec<Node>> {
         });
     }
     Ok(nodes)
+}
+
+fn firmware(root: &Path) -> Firmware {
+    let tables = std::fs::read_dir(root.join("acpi/tables")).into_iter().flatten().flatten();
+    // `data` and `dynamic` are folders, no tables.
+    let files = tables.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
+    let mut acpi: Vec<String> = files.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    acpi.sort();
+    let tree = root.join("devicetree/base");
+    let property = |name: &str| text(&tree.join(name)).map(|t| t.trim_end_matches('\0').replace('\0', " "));
+    Firmware { acpi, device_tree: property("model").or_else(|| property("compatible")) }
 }
 
 /// `Node 0 MemTotal:  245316 kB` → 245316.

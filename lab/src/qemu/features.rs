@@ -47,13 +47,16 @@ pub fn find(arch: Arch) -> Outcome<Qemu> {
 
 impl Qemu {
     /// Refuses a QEMU whose board cannot be the declared machines.
-    pub fn require_board(&self) -> Outcome<()> {
-        match &self.board {
-            Ok(()) => Ok(()),
-            Err(words) => Err(Fault::lab(format!("QEMU {} is too old: it cannot declare caches", self.version))
-                .detail(words)
-                .help("QEMU 10.0 or newer is needed; `topolab doctor --fix` installs the backport of Debian 12")),
-        }
+    pub fn require_board(&self, arch: Arch) -> Outcome<()> {
+        let Err(words) = &self.board else { return Ok(()) };
+        let lacks = match arch {
+            Arch::X86_64 => "it cannot declare caches",
+            Arch::Aarch64 => "its virt board has no GICv3",
+            Arch::Ppc64le => "its pseries board lacks the capabilities that a TCG guest needs",
+        };
+        Err(Fault::lab(format!("QEMU {} is too old: {lacks}", self.version)).detail(words).help(format!(
+            "QEMU 10.0 or newer is needed; `topolab doctor --fix -a {arch}` installs the backport of Debian 12"
+        )))
     }
 }
 

@@ -17,4 +17,5 @@ pub use device_tree::edit as edit_device_tree;
 pub(crate) use features::on_path;
 pub use features::{Qemu, device_tree, find};
 pub use process::{End, Launch, Running, start};
+pub(crate) use turnstile::cautions;
 pub use turnstile::digest as turnstile_digest;

@@ -12,6 +12,9 @@ const LIBRARY: &[u8] = include_bytes!(env!("TOPOLAB_TURNSTILE"));
 /// What it says when it first acts (lab/turnstile, `GREETING`).
 const GREETING: &str = "topolab-turnstile: taking turns";
 
+/// How each of its lines begins.
+const PREFIX: &str = "topolab-turnstile: ";
+
 /// SHA-256 of the library.
 pub fn digest() -> String {
     crate::digest::hex(&[LIBRARY])
@@ -32,6 +35,15 @@ pub(super) fn preload(command: &mut Command) -> Outcome<()> {
     };
     command.env("LD_PRELOAD", all);
     Ok(())
+}
+
+/// What the library said of its turns that takes something from the promise of a virtual clock.
+pub(crate) fn cautions(stderr: &Path) -> Outcome<Vec<String>> {
+    let words = std::fs::read_to_string(stderr).trying(stderr.display())?;
+    let meant = |line: &&str| line.starts_with(PREFIX) && *line != GREETING;
+    let mut said: Vec<String> = words.lines().filter(meant).map(str::to_string).collect();
+    said.dedup();
+    Ok(said)
 }
 
 /// Refuses a QEMU that did not take the library.

@@ -35,6 +35,8 @@ pub struct Section {
     pub rows: Vec<MetricRow>,
     /// Broken invariants, with their evidence.
     pub broken: Vec<String>,
+    /// What takes something from the promise of a virtual clock.
+    pub cautions: Vec<String>,
     /// Faults, one line each.
     pub faults: Vec<String>,
 }
@@ -85,6 +87,7 @@ pub fn summarise(plan: &Plan, trials: &[TrialRecord]) -> Summary {
             not_expressible: not_expressible(&own),
             rows: rows(plan, planned, &own),
             broken: broken(&own),
+            cautions: cautions(&own),
             faults: faults(&own),
         }
     });
@@ -105,6 +108,11 @@ fn observed(records: &[&TrialRecord]) -> String {
         (true, true) => "yes".into(),
         (true, false) => format!("NO ({})", differs.join(", ")),
     }
+}
+
+fn cautions(records: &[&TrialRecord]) -> Vec<String> {
+    let all: std::collections::BTreeSet<&String> = records.iter().flat_map(|r| &r.cautions).collect();
+    all.into_iter().cloned().collect()
 }
 
 fn not_expressible(records: &[&TrialRecord]) -> Vec<String> {

@@ -145,6 +145,9 @@ fn notes(out: &mut String, section: &Section) {
     for note in &section.not_expressible {
         let _ = writeln!(out, "not expressible: {note}");
     }
+    for caution in &section.cautions {
+        let _ = writeln!(out, "caution: {caution}");
+    }
     for broken in &section.broken {
         let _ = writeln!(out, "invariant broken: {broken}");
     }

@@ -4,7 +4,7 @@
 mod boards;
 mod nodes;
 
-use super::model::{Arch, CacheDecl, CpuDecl, Level, Placement, Shape, Topology};
+use super::model::{Arch, CacheDecl, CpuDecl, Level, NodeDecl, Placement, Shape, Topology};
 use super::rules::{MOST_CPUS, TopologyError};
 use super::schema::{Cache, Capacity, File, ShapeTable};
 use miette::SourceSpan;
@@ -149,6 +149,11 @@ fn caches(declared: &[Spanned<Cache>]) -> Checked<Vec<CacheDecl>> {
         if all.iter().any(clash) {
             return Err(TopologyError::CacheTwice { level, at: span(cache.span()) });
         }
+        // The caches that QEMU's smp-cache and a kernel's cacheinfo both know (qapi/machine-common.json, CacheLevelAndType).
+        match (level, c.kind) {
+            (1, Data | Instruction) | (2.., Unified) => {}
+            (_, kind) => return Err(TopologyError::CacheKind { level, kind, at: span(cache.span()) }),
+        }
         let shared_by = *c.shared_by.get_ref();
         match shared_by {
             Level::Group | Level::Core | Level::Module | Level::Die | Level::Package => {}
@@ -216,13 +221,16 @@ fn placement(topology: &Topology, file: &File) -> Checked<Placement> {
         let apart = placement.isolated.union(&placement.partition);
         // The boot CPU of most machines cannot be switched off (Documentation/core-api/cpu_hotplug.rst).
         let bad = placement.offline.contains(0) || !placement.offline.intersection(&apart).is_empty();
+        // A node with neither CPUs that run nor memory is no node to a kernel.
+        let lost = |node: &NodeDecl| node.memory_mib == 0 && node.cpus.is_subset(&placement.offline);
+        let bad = bad || topology.nodes.iter().any(lost);
         if bad || all.difference(&placement.offline).is_subset(&apart) {
             return Err(TopologyError::Offline { at });
         }
     }
     if let Some(irq) = &file.irq {
         let node = *irq.node.get_ref();
-        let here = topology.nodes.get(node as usize).is_some_and(|node| !node.cpus.is_empty());
+        let here = topology.nodes.get(node as usize).is_some_and(|node| !node.cpus.is_subset(&placement.offline));
         if !here {
             return Err(TopologyError::IrqNode { node, at: span(irq.node.span()) });
         }
@@ -317,10 +325,12 @@ mod tests {
             ("\"4M\"", "\"\"", "topology::size"),
             ("level = 3", "level = 4", "topology::cache_level"),
             ("level = 3", "level = 2", "topology::cache_twice"),
+            ("level = 3\nkind = \"unified\"", "level = 3\nkind = \"data\"", "topology::cache_kind"),
+            ("count = 3", "count = 144\n#", "topology::too_many_nodes"),
             ("shared_by = \"package\"", "shared_by = \"core\"", "topology::cache_order"),
             ("shared_by = \"package\"", "shared_by = \"node\"", "topology::cache_unit"),
             ("count = 3", "count = 5", "topology::node_count"),
-            ("count = 3", "count = 144", "topology::node_cuts"),
+            ("count = 3", "count = 96", "topology::node_cuts"),
             ("[[10, 15, 17], ", "[", "topology::distance_shape"),
             ("[10, 15, 17]", "[10, 15]", "topology::distance_shape"),
             ("[10, 15, 17]", "[10, 9, 17]", "topology::distance"),

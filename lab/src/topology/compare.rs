@@ -287,9 +287,11 @@ const KEPT_BY_THE_KERNEL: f64 = 0.25;
 fn places(topology: &Topology, seen: &Observation) -> Vec<Option<usize>> {
     let mut bare = seen.nodes.iter().enumerate().filter(|(_, node)| node.cpus.is_empty()).map(|(at, _)| at);
     let present = topology.present();
-    let place = |node: &super::model::NodeDecl| match node.cpus.is_empty() {
-        true => bare.next(),
-        false => seen.nodes.iter().position(|other| other.cpus == node.cpus.intersection(&present)),
+    // A node whose CPUs are all off is one of memory only to the kernel.
+    let running = |node: &super::model::NodeDecl| node.cpus.intersection(&present);
+    let place = |node: &super::model::NodeDecl| match running(node) {
+        none if none.is_empty() => bare.next(),
+        cpus => seen.nodes.iter().position(|other| other.cpus == cpus),
     };
     topology.nodes.iter().map(place).collect()
 }
@@ -414,6 +416,7 @@ pub(super) mod tests {
             isolated: CpuSet::default(),
             partitioned: CpuSet::default(),
             irq_affinity: CpuSet::default(),
+            firmware: topolab_wire::Firmware::default(),
             cpus: cpus.collect(),
             nodes: t
                 .nodes

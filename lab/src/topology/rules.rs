@@ -5,9 +5,12 @@
 
 use super::model::Level;
 use miette::{Diagnostic, SourceSpan};
+use topolab_wire::CacheKind;
 
 /// Most CPUs of a guest: the limit of QEMU's q35 machine (hw/i386/pc_q35.c, `max_cpus`).
 pub(super) const MOST_CPUS: u64 = 4096;
+/// Most nodes of a guest (include/system/numa.h, `MAX_NODES`).
+pub(super) const MOST_NODES: usize = 128;
 
 /// A rule that a topology breaks. The number in the code is the rule's number in docs/topology.md.
 #[derive(Debug, thiserror::Error, Diagnostic)]
@@ -104,6 +107,21 @@ pub enum TopologyError {
         #[label("must be 1, 2 or 3")]
         at: SourceSpan,
     },
+    /// A split outer level, or a level 1 that is not split.
+    #[error("a level {level} cache cannot be {kind:?}")]
+    #[diagnostic(
+        code(topology::cache_kind),
+        help("level 1 is one cache for data and one for instructions; levels 2 and 3 are unified")
+    )]
+    CacheKind {
+        /// The level.
+        level: u32,
+        /// What the file says.
+        kind: CacheKind,
+        /// Where.
+        #[label("not a cache that a guest can be given")]
+        at: SourceSpan,
+    },
     /// The same cache twice.
     #[error("level {level} is declared twice for the same use")]
     #[diagnostic(
@@ -165,7 +183,9 @@ pub enum TopologyError {
     #[error("a node of {per_node} CPUs would cut a {unit} of {per_unit} CPUs")]
     #[diagnostic(
         code(topology::node_cuts),
-        help("choose a count of nodes so that each holds whole cores and whole modules")
+        help(
+            "each node holds whole cores and whole modules: choose another count, or other cpus for a [[nodes.node]]"
+        )
     )]
     NodeCuts {
         /// CPUs per node.
@@ -176,6 +196,16 @@ pub enum TopologyError {
         per_unit: u32,
         /// Where.
         #[label("cuts it")]
+        at: SourceSpan,
+    },
+    /// More nodes than QEMU takes.
+    #[error("{count} nodes; QEMU's machine takes {MOST_NODES}")]
+    #[diagnostic(code(topology::too_many_nodes))]
+    TooManyNodes {
+        /// Nodes.
+        count: usize,
+        /// Where.
+        #[label("too many")]
         at: SourceSpan,
     },
     /// A matrix of the wrong size.
@@ -374,7 +404,9 @@ pub enum TopologyError {
     #[error("these CPUs cannot all be off")]
     #[diagnostic(
         code(topology::offline),
-        help("CPU 0 stays on, no CPU is both off and isolated, and some CPU is left for everything else")
+        help(
+            "CPU 0 stays on, no CPU is both off and isolated, a node without memory keeps a CPU, and some CPU is left for everything else"
+        )
     )]
     Offline {
         /// Where.
@@ -382,7 +414,7 @@ pub enum TopologyError {
         at: SourceSpan,
     },
     /// Interrupts for a node without CPUs.
-    #[error("node {node} cannot take interrupts: it does not exist or has no CPUs")]
+    #[error("node {node} cannot take interrupts: it does not exist, or none of its CPUs runs")]
     #[diagnostic(code(topology::irq_node))]
     IrqNode {
         /// The node.

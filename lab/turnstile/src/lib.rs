@@ -35,6 +35,12 @@ pub const GREETING: &str = "topolab-turnstile: taking turns";
 /// What it says when the main loop went on without its turn.
 pub const LATE: &str = "topolab-turnstile: the vCPUs never rested, and the main loop went on all the same";
 
+/// What it says when it was told to take no turns.
+pub const OFF: &str = "topolab-turnstile: told to take no turns";
+
+/// What it says, with the seed behind it, when it was told to delay the main loop.
+pub const DELAYS: &str = "topolab-turnstile: delays from seed";
+
 /// Who calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Caller {

@@ -1,6 +1,6 @@
 //! Whose turn it is: the protocol, without a line about QEMU.
 
-use crate::{GREETING, JITTER, LATE, TURNS, delay};
+use crate::{DELAYS, GREETING, JITTER, LATE, OFF, TURNS, delay};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -36,8 +36,15 @@ impl Turns {
         static ONE: OnceLock<Turns> = OnceLock::new();
         ONE.get_or_init(|| {
             eprintln!("{GREETING}");
-            let jitter = std::env::var(JITTER).ok().and_then(|seed| seed.parse().ok());
-            Turns::new(std::env::var(TURNS).as_deref() != Ok("off"), jitter)
+            let jitter: Option<u64> = std::env::var(JITTER).ok().and_then(|seed| seed.parse().ok());
+            if let Some(seed) = jitter {
+                eprintln!("{DELAYS} {seed}");
+            }
+            let on = std::env::var(TURNS).as_deref() != Ok("off");
+            if !on {
+                eprintln!("{OFF}");
+            }
+            Turns::new(on, jitter)
         })
     }
 

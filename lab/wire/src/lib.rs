@@ -11,7 +11,7 @@ mod order;
 
 pub use cpuset::{CpuSet, CpuSetError};
 pub use marker::{MARKER_PREFIX, Marker, Stage};
-pub use observation::{Cache, CacheKind, Cpu, CpuModel, Domain, Node, Observation};
+pub use observation::{Cache, CacheKind, Cpu, CpuModel, Domain, Firmware, Node, Observation};
 pub use order::{
     Clock, DONE_FILE, Done, KERNEL_LOG_FILE, ModelOrder, ModelRecord, OBSERVATION_FILE, ORDER_PATH, Order, PROTOCOL,
     ProgramOrder, ProgramOutcome, RESULTS_TAG, Repetition, RootFrom, Value, Work,

@@ -28,10 +28,22 @@ pub struct Observation {
     /// Where interrupts go unless told otherwise (/proc/irq/default_smp_affinity).
     #[serde(default)]
     pub irq_affinity: CpuSet,
+    /// What the firmware told the kernel by.
+    #[serde(default)]
+    pub firmware: Firmware,
     /// One per online CPU, by number.
     pub cpus: Vec<Cpu>,
     /// NUMA nodes by the kernel's own number, which need not be the declared one.
     pub nodes: Vec<Node>,
+}
+
+/// Where the kernel has its view from.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Firmware {
+    /// Names of the ACPI tables, sorted (/sys/firmware/acpi/tables).
+    pub acpi: Vec<String>,
+    /// The root's `model` of the device tree, or its `compatible` where it has none (/sys/firmware/devicetree/base).
+    pub device_tree: Option<String>,
 }
 
 /// What /proc/cpuinfo says of the CPU.

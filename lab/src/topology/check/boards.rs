@@ -10,6 +10,8 @@ use std::ops::Range;
 const MOST_ARM_CPUS: u32 = 512;
 /// What pseries gives out memory in.
 const POWER_BLOCK_MIB: u64 = 256;
+/// The first cache size that a cell of a device tree cannot say.
+const MOST_CACHE_KIB: u64 = 4 << 20;
 
 /// Refuses what a board would.
 pub(super) fn boards(topology: &Topology, file: &File) -> Checked<()> {
@@ -29,7 +31,14 @@ pub(super) fn boards(topology: &Topology, file: &File) -> Checked<()> {
                 let why = format!("it takes {MOST_ARM_CPUS} CPUs, not {}", shape.cpus());
                 return refuse("Arm's virt board", why, file.shape.span());
             }
-            Arch::Aarch64 => {}
+            Arch::Aarch64 => {
+                // A device tree's `cache-size` is one cell of 32 bits (Devicetree Specification 0.4, 3.8).
+                if let Some(cache) = topology.caches.iter().find(|cache| cache.size_kib >= MOST_CACHE_KIB) {
+                    let why = format!("a device tree cannot say an L{} of 4G or more", cache.level);
+                    let written = file.cache.iter().find(|c| *c.get_ref().level.get_ref() == cache.level);
+                    return refuse("Arm's virt board", why, written.unwrap_or(&file.cache[0]).span());
+                }
+            }
             // The firmware's script finds the CPUs by the name that their model gives them.
             Arch::Ppc64le if topology.cpu.get(arch).is_some_and(|cpu| cpu.qemu != "power10") => {
                 return refuse(
@@ -42,6 +51,12 @@ pub(super) fn boards(topology: &Topology, file: &File) -> Checked<()> {
                 if !matches!(shape.threads, 1 | 2 | 4 | 8) {
                     let why = format!("a POWER core has 1, 2, 4 or 8 threads, not {}", shape.threads);
                     return refuse("pseries", why, file.shape.get_ref().threads.span());
+                }
+                // A device tree chains caches by `next-level-cache`, and powerpc's small cores share both or none.
+                let has = |level: u32| topology.caches.iter().any(|cache| cache.level == level);
+                if has(3) && !has(2) {
+                    let why = "an L3 needs an L2 below it".to_string();
+                    return refuse("pseries", why, file.shape.span());
                 }
                 // hw/ppc/spapr.c, `spapr_validate_node_memory`.
                 if let Some(node) = topology.nodes.iter().find(|n| !n.memory_mib.is_multiple_of(POWER_BLOCK_MIB)) {

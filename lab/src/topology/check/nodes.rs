@@ -1,7 +1,7 @@
 //! The rules of nodes: which CPUs and memory they hold, how far they are from each other, and how memory is reached.
 
 use super::super::model::{MemoryPath, NodeDecl, Shape, Topology};
-use super::super::rules::TopologyError;
+use super::super::rules::{MOST_NODES, TopologyError};
 use super::super::schema::{Nodes, OneNode};
 use super::{Checked, cpu_list, size_mib, span};
 use miette::SourceSpan;
@@ -13,6 +13,10 @@ const MOST_DISTANCE: u32 = 254;
 
 pub(super) fn nodes(shape: &Shape, written: &Spanned<Nodes>) -> Checked<Vec<NodeDecl>> {
     let table = written.get_ref();
+    let count = table.count.as_ref().map_or(table.node.len(), |count| *count.get_ref() as usize);
+    if count > MOST_NODES {
+        return Err(TopologyError::TooManyNodes { count, at: span(written.span()) });
+    }
     match (&table.count, &table.guest_memory, table.node.as_slice()) {
         (Some(count), Some(memory), []) => equal_nodes(shape, count, memory),
         (None, None, [_, ..]) => named_nodes(shape, &table.node),
