@@ -41,6 +41,34 @@ static inline void wait_for_interrupt(void)
 {
 	raw_safe_halt();
 }
+#elif defined(CONFIG_ARM64)
+#include <asm/barrier.h>
+/* WFI ends at a pending interrupt even where it is masked (Arm ARM, D1.6.2), so that none can be lost before it. */
+static inline void wait_for_interrupt(void)
+{
+	dsb(sy);
+	wfi();
+	local_irq_enable();
+}
+#elif defined(CONFIG_PPC_PSERIES)
+#include <asm/hvcall.h>
+#include <asm/hw_irq.h>
+#include <asm/paca.h>
+/*
+ * H_CEDE returns at an interrupt, with interrupts on. As before every idle state, the lazily masked ones must be looked at first,
+ * and the soft mask must say what will be (arch/powerpc/kernel/irq_64.c, prep_irq_for_idle(); not exported).
+ */
+static inline void wait_for_interrupt(void)
+{
+	hard_irq_disable();
+	if (lazy_irq_pending()) {
+		local_irq_enable();
+		return;
+	}
+	local_paca->irq_happened &= ~PACA_IRQ_HARD_DIS;
+	irq_soft_mask_set(IRQS_ENABLED);
+	plpar_hcall_norets(H_CEDE);
+}
 #else
 #error "topolab_busy: how this architecture waits for an interrupt with interrupts disabled is not written down yet"
 #endif

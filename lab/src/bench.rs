@@ -4,7 +4,8 @@
 use crate::cancel::Cancel;
 use crate::fault::{Fault, Outcome, Trying};
 use crate::image::{self, Contents, Image, Runs};
-use crate::kernel::{self, Kernel, KernelSpec, Needs, Series, Wish};
+use crate::kernel::{self, Kernel, KernelSpec, Needs, Toolchain, Wish};
+use crate::patch::Series;
 use crate::paths::CacheDir;
 use crate::plan::{Host, Plan, PlannedBundle, PlannedKernel, Role};
 use crate::progress::Progress;
@@ -37,11 +38,13 @@ pub struct RunWish {
     /// The kernel.
     pub kernel: String,
     /// Series on the patched side of an `ab`, or on the only side of a `run`.
-    pub patches: Vec<PathBuf>,
+    pub series: Vec<Series>,
     /// Whether the kernel without the series is run as well.
     pub against_base: bool,
     /// Configuration fragments.
     pub fragments: Vec<PathBuf>,
+    /// The compiler.
+    pub toolchain: Toolchain,
     /// Bundles by name or folder.
     pub bundles: Vec<String>,
     /// Parameters.
@@ -103,7 +106,6 @@ pub fn run(wish: &RunWish, lab: Lab<'_>) -> Outcome<Finished> {
     refuse_twins("topology", topologies.iter().map(|t| t.name.as_str()))?;
     refuse_twins("bundle", bundles.iter().map(|b| b.bundle.name.as_str()))?;
     let spec = KernelSpec::parse(&wish.kernel)?;
-    let series = wish.patches.iter().map(|path| Series::read(path)).collect::<Outcome<Vec<_>>>()?;
     if wish.clock == Clock::Virtual && wish.accel == AccelWish::Kvm {
         return Err(Fault::input(
             "--clock virtual counts instructions, which KVM cannot; use --accel tcg or --clock real",
@@ -114,7 +116,7 @@ pub fn run(wish: &RunWish, lab: Lab<'_>) -> Outcome<Finished> {
     for topology in &topologies {
         trials::guests_that_fit(topology)?;
     }
-    let kernels = kernels(wish, &spec, &series, &topologies, &bundles, lab)?;
+    let kernels = kernels(wish, &spec, &topologies, &bundles, lab)?;
     let images = bundles.iter().map(|b| image_of(b, lab)).collect::<Outcome<Vec<_>>>()?;
     cancel.check()?;
     let (accel, accel_reason) = choose_accel(wish, &qemu, &kernels[0].1, cache, progress)?;
@@ -200,7 +202,6 @@ fn clock_word(clock: Clock) -> &'static str {
 fn kernels(
     wish: &RunWish,
     spec: &KernelSpec,
-    series: &[Series],
     topologies: &[Topology],
     bundles: &[PlannedBundle],
     lab: Lab<'_>,
@@ -213,12 +214,13 @@ fn kernels(
             needs: Needs::of(topologies),
             bundles: bundles.iter().map(|b| (b.bundle.name.clone(), b.bundle.kernel.clone())).collect(),
             fragments: wish.fragments.clone(),
+            toolchain: wish.toolchain,
         };
         kernel::provide(&wish, lab.cache, lab.progress, lab.cancel)
     };
     match wish.against_base {
-        false => Ok(vec![(Role::Base, make(series)?)]),
-        true => Ok(vec![(Role::Base, make(&[])?), (Role::Patched, make(series)?)]),
+        false => Ok(vec![(Role::Base, make(&wish.series)?)]),
+        true => Ok(vec![(Role::Base, make(&[])?), (Role::Patched, make(&wish.series)?)]),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::cancel::Cancel;
 use crate::fault::{Fault, Outcome, Trying};
 use crate::image;
 use crate::kernel;
-use crate::paths::{CacheDir, available_memory, free_bytes};
+use crate::paths::{CacheDir, available_memory, free_bytes, on_path};
 use crate::qemu;
 use crate::topology::Arch;
 use duct::cmd;
@@ -93,7 +93,7 @@ fn toolchain() -> Check {
     let missing = kernel::missing_programs();
     match missing.is_empty() {
         true => {
-            let version = kernel::Compiler::find().map(|c| c.version).unwrap_or_default();
+            let version = kernel::compiler_version().unwrap_or_default();
             check("kernel build", State::Good, version, None)
         }
         false => {
@@ -106,7 +106,7 @@ fn toolchain() -> Check {
 }
 
 fn archive() -> Check {
-    match qemu::on_path("apt-get").and(qemu::on_path("dpkg-deb")) {
+    match on_path("apt-get").and(on_path("dpkg-deb")) {
         Some(_) => check("Debian archive", State::Good, "apt-get and dpkg-deb, for kernel sources and programs", None),
         None => check("Debian archive", State::Limited, "no apt here: only -k image:FILE and modelled bundles", None),
     }

@@ -5,6 +5,7 @@
 
 pub mod apt;
 pub mod bench;
+pub mod cache;
 pub mod cancel;
 pub mod cli;
 mod digest;
@@ -14,6 +15,7 @@ pub mod guest;
 pub mod image;
 pub mod kernel;
 mod lock;
+pub mod patch;
 pub mod paths;
 pub mod plan;
 pub mod progress;

@@ -98,3 +98,9 @@ pub(crate) fn is_fresh(path: &Path) -> bool {
     let written = std::fs::metadata(path).and_then(|m| m.modified()).ok();
     written.and_then(|time| time.elapsed().ok()).is_some_and(|age| age < FRESH)
 }
+
+/// Finds a program on PATH.
+pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|candidate| candidate.is_file())
+}

@@ -1,9 +1,12 @@
 //! The command line: flags, help and dispatch. Each command is a thin file that calls the library and prints.
 
 mod bundle;
+mod cache;
 mod capture;
 mod doctor;
 mod kernel;
+mod kernel_args;
+mod patch;
 mod run;
 mod topology;
 
@@ -63,6 +66,12 @@ enum Command {
     /// Kernels: fetch, patch, configure and build, cached by content.
     #[command(subcommand)]
     Kernel(kernel::KernelCommand),
+    /// Patches as they arrive: mails, threads, folders, quoted replies.
+    #[command(subcommand)]
+    Patch(patch::PatchCommand),
+    /// What is kept: list it, or make it smaller.
+    #[command(subcommand)]
+    Cache(cache::CacheCommand),
     /// Bundles: list and show.
     #[command(subcommand)]
     Bundle(bundle::BundleCommand),
@@ -122,6 +131,8 @@ fn dispatch(command: Command, context: &Context) -> Outcome<u8> {
         Command::Doctor(args) => doctor::run(&args, context),
         Command::Topology(command) => topology::run(&command, context),
         Command::Kernel(command) => kernel::run(&command, context),
+        Command::Patch(command) => patch::run(&command, context),
+        Command::Cache(command) => cache::run(&command, context),
         Command::Bundle(command) => bundle::run(&command, context),
         Command::Run(args) => run::run(&args, context),
         Command::Ab(args) => run::ab(&args, context),

@@ -1,12 +1,12 @@
 //! `topolab run` and `topolab ab`.
 
+use super::kernel_args::KernelArgs;
 use super::{Context, Format};
 use crate::bench::{self, AccelWish, Finished, RunWish};
 use crate::fault::{Fault, Outcome};
 use crate::qemu::quote;
 use crate::report;
 use clap::{Args, ValueEnum};
-use std::path::PathBuf;
 use topolab_wire::Clock;
 
 /// Flags of `run` and `ab`.
@@ -15,12 +15,10 @@ pub(super) struct RunArgs {
     /// Machine: NAME, FILE or NAME@1/N; may be given several times.
     #[arg(short = 't', long = "topology", value_name = "T", required = true)]
     topologies: Vec<String>,
-    /// Kernel: debian:7.2 (the newest 7.2.x), debian:7.2.13 (exactly) or image:FILE.
-    #[arg(short, long, value_name = "K", default_value = "debian:7.2")]
+    #[arg(short, long, value_name = "K", default_value = "debian:7.2", help = format!("Kernel: {}", crate::kernel::FORMS))]
     kernel: String,
-    /// Series: a folder of *.patch or one file; may be given several times.
-    #[arg(long = "patch", value_name = "P")]
-    patches: Vec<PathBuf>,
+    #[command(flatten)]
+    with: KernelArgs,
     /// Bundle: NAME or a folder with bundle.toml; may be given several times.
     #[arg(short = 'b', long = "bundle", value_name = "B", required = true)]
     bundles: Vec<String>,
@@ -45,9 +43,6 @@ pub(super) struct RunArgs {
     /// Differences within this many percent count as none.
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = percent)]
     margin: f64,
-    /// A configuration fragment; may be given several times.
-    #[arg(long = "config", value_name = "FILE")]
-    fragments: Vec<PathBuf>,
     /// Words for the kernel's command line.
     #[arg(long, value_name = "WORDS")]
     append: Option<String>,
@@ -91,7 +86,7 @@ pub(super) fn run(args: &RunArgs, context: &Context) -> Outcome<u8> {
 
 /// `topolab ab`: base against patched.
 pub(super) fn ab(args: &RunArgs, context: &Context) -> Outcome<u8> {
-    if args.patches.is_empty() {
+    if args.with.patches.is_empty() {
         return Err(Fault::input("ab compares a kernel with and without a patch: --patch P is missing"));
     }
     go("ab", args, true, context)
@@ -102,9 +97,10 @@ fn go(command: &str, args: &RunArgs, against_base: bool, context: &Context) -> O
         command: reproducer(),
         topologies: args.topologies.clone(),
         kernel: args.kernel.clone(),
-        patches: args.patches.clone(),
+        series: args.with.series(context)?,
         against_base,
-        fragments: args.fragments.clone(),
+        fragments: args.with.fragments.clone(),
+        toolchain: args.with.toolchain(),
         bundles: args.bundles.clone(),
         params: args.params.clone(),
         clock: args.clock,

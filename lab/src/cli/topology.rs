@@ -144,6 +144,7 @@ fn verify(args: &VerifyArgs, context: &Context) -> Outcome<u8> {
         needs: Needs::of([&topology]),
         bundles: Vec::new(),
         fragments: Vec::new(),
+        toolchain: kernel::Toolchain::Gcc,
     };
     let kernel = kernel::provide(&wish, &cache, context.progress, &context.cancel)?;
     let bench::Look { observation, complaints } = bench::observe(&topology, arch, &kernel, context.lab(&cache))?;

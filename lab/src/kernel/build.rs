@@ -7,9 +7,10 @@
 
 use super::compiler::Compiler;
 use super::config::{self, Fragment};
-use super::debian::Source;
+use super::source::Source;
 use super::store::{self, Kernel, Meta};
-use super::{Wish, tree};
+use super::tree::Applied;
+use super::{Wish, signature, tree};
 use crate::cancel::Cancel;
 use crate::digest;
 use crate::fault::{Fault, FaultKind, Outcome, Trying};
@@ -17,6 +18,7 @@ use crate::lock;
 use crate::paths::{CacheDir, require_disk};
 use crate::progress::{Counter, Progress};
 use crate::sys;
+use crate::topology::Arch;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use std::fs::File;
@@ -27,7 +29,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// Version of the recipe: part of every key.
-const RECIPE: &str = "1";
+const RECIPE: &str = "2";
 /// Room for one build folder.
 const DISK: u64 = 1 << 30;
 /// Objects of a lean kernel, until a build has counted them.
@@ -47,23 +49,30 @@ pub(super) fn provide(
     progress: Progress,
     cancel: &Cancel,
 ) -> Outcome<Kernel> {
-    let compiler = Compiler::find()?;
+    let compiler = Compiler::find(wish.toolchain, wish.arch)?;
     let key = key(source, wish, fragments, &compiler);
     if let Some(kernel) = store::find(cache, &key)? {
         return Ok(kernel);
     }
-    // One builder per source; whoever waited looks again, since the other one may have built this very key.
-    let _lock = lock::exclusive(&source.folder.join("lock"), cancel)?;
+    // One builder per key, and one per tree; whoever waited looks again, since the other one may have built this very key.
+    let _key = lock::exclusive(&cache.folder("locks")?.join(&key), cancel)?;
+    let _tree = lock::exclusive(&source.folder.join("lock"), cancel)?;
     if let Some(kernel) = store::find(cache, &key)? {
         return Ok(kernel);
     }
     require_disk(&source.folder, DISK, "a kernel build")?;
-    let tree = tree::apply(source, &wish.series)?;
+    let applied = tree::apply(source, &wish.series)?;
+    say(&applied, progress);
     let logs = cache.folder("logs")?;
+    // Objects of another compiler are no use, and two would undo each other's.
+    let mixed = digest::hex(&[config::digest(fragments).as_bytes(), compiler.version.as_bytes()]);
     let build = Build {
-        tree,
-        out: source.folder.join(format!("build-{}-{}", wish.arch, &config::digest(fragments)[..12])),
+        tree: source.tree(),
+        out: source.folder.join(format!("build-{}-{}", wish.arch, &mixed[..12])),
         log: logs.join(format!("{key}.log")),
+        ccache: compiler.cached.then(|| cache.folder("ccache")).transpose()?,
+        compiler: &compiler,
+        arch: wish.arch,
         cancel,
     };
     let begun = Instant::now();
@@ -73,7 +82,8 @@ pub(super) fn provide(
         name,
         source: source.identity.clone(),
         series: wish.series.iter().map(|series| series.name.clone()).collect(),
-        compiler: compiler.version,
+        compiler: compiler.version.clone(),
+        applied,
         seconds: begun.elapsed().as_secs(),
         ..Meta::default()
     };
@@ -94,7 +104,7 @@ fn key(source: &Source, wish: &Wish, fragments: &[Fragment], compiler: &Compiler
 }
 
 fn name(source: &Source, wish: &Wish) -> String {
-    let mut name = source.version.clone();
+    let mut name = source.name.clone();
     for series in &wish.series {
         name.push_str(" + ");
         name.push_str(&series.name);
@@ -102,10 +112,32 @@ fn name(source: &Source, wish: &Wish) -> String {
     name
 }
 
+/// Patches that did not go on exactly are said: a hunk may have gone where nobody meant it to go.
+fn say(applied: &[Applied], progress: Progress) {
+    for patch in applied {
+        for note in &patch.notes {
+            progress.say(format!("{}: {note}", patch.title));
+        }
+    }
+}
+
+/// What make makes of a kernel, and where that lies.
+fn product(arch: Arch) -> (&'static str, &'static str) {
+    match arch {
+        Arch::X86_64 => ("bzImage", "arch/x86/boot/bzImage"),
+        Arch::Aarch64 => ("Image", "arch/arm64/boot/Image"),
+        // QEMU's pseries starts the ELF file itself (hw/ppc/spapr.c, `load_elf`).
+        Arch::Ppc64le => ("vmlinux", "vmlinux"),
+    }
+}
+
 struct Build<'a> {
     tree: PathBuf,
     out: PathBuf,
     log: PathBuf,
+    ccache: Option<PathBuf>,
+    compiler: &'a Compiler,
+    arch: Arch,
     cancel: &'a Cancel,
 }
 
@@ -121,7 +153,7 @@ impl Build<'_> {
         let known = std::fs::read_to_string(&memo).ok().and_then(|text| text.parse().ok());
         let mut counter = progress.count(&format!("building kernel {name}"), known.unwrap_or(OBJECTS));
         let jobs = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let made = self.make(&[&format!("-j{jobs}"), "bzImage", "modules"], Some(&mut counter))?;
+        let made = self.make(&[&format!("-j{jobs}"), product(self.arch).0, "modules"], Some(&mut counter))?;
         counter.end();
         if known.is_none() {
             std::fs::write(&memo, made.to_string()).trying(memo.display())?;
@@ -145,6 +177,13 @@ impl Build<'_> {
 
     fn configure(&self, fragments: &[Fragment]) -> Outcome<()> {
         let path = self.out.join(".config");
+        // Seconds at every build, which a changed fair.c need not pay: the same questions get the same answers.
+        let memo = self.out.join(".topolab-configured");
+        let asked = self.questions(fragments)?;
+        if path.is_file() && std::fs::read_to_string(&memo).ok().as_deref() == Some(&asked) {
+            return Ok(());
+        }
+        let _ = std::fs::remove_file(&memo);
         self.make(&["tinyconfig"], None)?;
         let mut text = std::fs::read_to_string(&path).trying(path.display())?;
         for fragment in fragments {
@@ -154,7 +193,37 @@ impl Build<'_> {
         std::fs::write(&path, text).trying(path.display())?;
         self.make(&["olddefconfig"], None)?;
         let made = std::fs::read_to_string(&path).trying(path.display())?;
-        config::verify(fragments, &made, &self.tree)
+        config::verify(fragments, &made, &self.tree, self.arch)?;
+        // What kconfig made of it, after this: make itself rewrites the file only when a Kconfig file changes.
+        std::fs::write(&memo, &asked).trying(memo.display())
+    }
+
+    /// What a configuration depends on: the fragments, the compiler, and every Kconfig file with what it includes.
+    fn questions(&self, fragments: &[Fragment]) -> Outcome<String> {
+        let mut parts = vec![config::digest(fragments).into_bytes(), self.compiler.version.clone().into_bytes()];
+        let tests = [
+            "scripts/Kconfig.include",
+            "scripts/min-tool-version.sh",
+            "scripts/cc-version.sh",
+            "scripts/ld-version.sh",
+        ];
+        let tests = tests.map(|name| self.tree.join(name)).into_iter().filter(|path| path.is_file());
+        let plain = |entry: &walkdir::DirEntry| {
+            entry.file_type().is_dir() || entry.file_name().to_string_lossy().starts_with("Kconfig")
+        };
+        let hidden = |entry: &walkdir::DirEntry| {
+            entry.depth() == 1 && [".git", "Documentation", "tools"].iter().any(|name| entry.file_name() == *name)
+        };
+        let walk = walkdir::WalkDir::new(&self.tree).sort_by_file_name().into_iter();
+        let files = walk
+            .filter_entry(|entry| plain(entry) && !hidden(entry))
+            .flatten()
+            .filter(|entry| entry.file_type().is_file());
+        for path in files.map(walkdir::DirEntry::into_path).chain(tests) {
+            parts.push(path.strip_prefix(&self.tree).unwrap_or(&path).as_os_str().as_encoded_bytes().to_vec());
+            parts.push(std::fs::read(&path).trying(path.display())?);
+        }
+        Ok(digest::hex(&parts.iter().map(Vec::as_slice).collect::<Vec<_>>()))
     }
 
     /// The module is built against this very kernel, in a folder of its own.
@@ -178,7 +247,8 @@ impl Build<'_> {
     fn make(&self, words: &[&str], mut counter: Option<&mut Counter>) -> Outcome<u64> {
         self.cancel.check()?;
         let mut command = Command::new("make");
-        command.arg("-C").arg(&self.tree).arg(format!("O={}", self.out.display())).args(words);
+        command.arg("-C").arg(&self.tree).arg(format!("O={}", self.out.display()));
+        command.args(&self.compiler.words).args(words);
         // Nothing of the moment or of the person goes into an image: not even LLVM=1 or KCFLAGS of a developer's shell, which
         // the key does not know.
         command.env_clear();
@@ -196,6 +266,9 @@ impl Build<'_> {
             ("LC_ALL", "C"),
         ] {
             command.env(name, value);
+        }
+        if let Some(folder) = &self.ccache {
+            command.env("CCACHE_DIR", folder);
         }
         let errors = File::options().append(true).open(&self.log).trying(self.log.display())?;
         let mut log = errors.try_clone().trying(self.log.display())?;
@@ -266,7 +339,8 @@ impl Build<'_> {
             // The entry is renamed into place: after a power cut it must not be there with empty files.
             File::open(&to).and_then(|file| file.sync_all()).trying(to.display())
         };
-        copy("arch/x86/boot/bzImage", "bzImage")?;
+        let (image, place) = product(self.arch);
+        copy(place, image)?;
         copy(".config", "config")?;
         copy("topolab-busy/topolab_busy.ko", "topolab_busy.ko")?;
         let release =
@@ -274,7 +348,9 @@ impl Build<'_> {
         let meta = Meta {
             release: release.trim().to_string(),
             config_sha256: digest::hex_of_file(&scratch.path().join("config"))?,
-            image_sha256: digest::hex_of_file(&scratch.path().join("bzImage"))?,
+            image_sha256: digest::hex_of_file(&scratch.path().join(image))?,
+            image: image.into(),
+            signature: signature::of(&self.out.join("vmlinux"))?,
             ..meta
         };
         let json = serde_json::to_vec_pretty(&meta).trying("meta.json")?;

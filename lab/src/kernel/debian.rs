@@ -1,5 +1,6 @@
 //! Debian's linux-source packages: found in the archive or in the cache, unpacked once.
 
+use super::source::{Origin, Source};
 use super::version::Version;
 use crate::apt::{self, Apt};
 use crate::cancel::Cancel;
@@ -16,24 +17,6 @@ use std::path::PathBuf;
 pub(super) const SUITES: &[&str] = &["trixie-backports", "sid"];
 /// Package, tarball, tree (1.7 GiB) and room for one build.
 const DISK: u64 = 4 << 30;
-
-/// An unpacked source.
-#[derive(Debug, Clone)]
-pub(super) struct Source {
-    /// Folder with `tree`, and builds beside it.
-    pub(super) folder: PathBuf,
-    /// What it is, to the byte: package, version and the package file's SHA-256.
-    pub(super) identity: String,
-    /// Kernel version, `7.2.13`.
-    pub(super) version: String,
-}
-
-impl Source {
-    /// The kernel tree.
-    pub(super) fn tree(&self) -> PathBuf {
-        self.folder.join("tree")
-    }
-}
 
 /// Finds or fetches the newest source of a version.
 pub(super) fn provide(wanted: &str, cache: &CacheDir, progress: Progress, cancel: &Cancel) -> Outcome<Source> {
@@ -107,6 +90,10 @@ pub(super) fn remembered(
     Ok(answer)
 }
 
+fn source(folder: PathBuf, identity: String, version: String) -> Source {
+    Source { folder, identity, name: version.clone(), version, origin: Origin::Unpacked }
+}
+
 /// `7.2.12-1~bpo13+1` → `7.2.12`.
 fn upstream(version: &str) -> &str {
     version.split('-').next().unwrap_or(version)
@@ -121,7 +108,7 @@ fn cached(package: &str, cache: &CacheDir) -> Outcome<Vec<Source>> {
         let name = entry.file_name().into_string().ok()?;
         let version = upstream(name.strip_prefix(&prefix)?).to_string();
         let identity = std::fs::read_to_string(entry.path().join("identity")).ok()?;
-        Some(Source { folder: entry.path(), identity, version })
+        Some(source(entry.path(), identity, version))
     };
     Ok(entries.flatten().filter_map(one).collect())
 }
@@ -130,7 +117,7 @@ fn fetch(package: &str, version: &str, cache: &CacheDir, progress: Progress, can
     let sources = cache.plain_folder("sources")?;
     let _lock = lock::exclusive(&sources.join(format!(".{package}.lock")), cancel)?;
     let folder = sources.join(format!("{package}_{version}"));
-    let ready = |identity: String| Source { folder: folder.clone(), identity, version: upstream(version).to_string() };
+    let ready = |identity: String| source(folder.clone(), identity, upstream(version).to_string());
     // Another lab may have fetched it while this one waited.
     if let Ok(identity) = std::fs::read_to_string(folder.join("identity")) {
         return Ok(ready(identity));

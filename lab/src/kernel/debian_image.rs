@@ -45,7 +45,17 @@ pub(super) fn provide(
         parts.push(digest::hex_of_file(module)?);
     }
     let key = digest::hex(&parts.iter().map(String::as_bytes).collect::<Vec<_>>());
-    Ok(Kernel { key, name: release.clone(), release: Some(release), image, busy_module: None, modules })
+    Ok(Kernel {
+        key,
+        name: release.clone(),
+        release: Some(release),
+        signature: None,
+        config: None,
+        applied: Vec::new(),
+        image,
+        busy_module: None,
+        modules,
+    })
 }
 
 /// The package of the newest kernel that fits. Since 6.19 the image lies in `linux-binary-…`, before that in

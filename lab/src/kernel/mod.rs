@@ -1,30 +1,36 @@
-//! Kernels: a source ([`spec`]), patches on it ([`patch`], [`tree`]), a lean configuration ([`config`]), a build
-//! ([`build`]) and the store of finished ones ([`store`]). Everything is keyed by content: what has the same key is the
-//! same kernel.
+//! Kernels: a source ([`spec`]; [`debian`], [`git`], [`tarball`]), series on it ([`tree`]), a lean configuration ([`config`]), a
+//! build ([`build`]) and the store of finished ones ([`store`]). Everything is keyed by content: what has the same key is the same
+//! kernel, and what has the same [`signature`] behaves alike.
 
 mod build;
 mod compiler;
 mod config;
 mod debian;
 mod debian_image;
-mod patch;
+mod git;
+mod image;
+mod signature;
+mod source;
 mod spec;
 mod store;
+mod tarball;
 mod tree;
 mod version;
 
-pub use compiler::{Compiler, REQUIRED_PROGRAMS, missing_programs};
-pub use patch::Series;
-pub use spec::KernelSpec;
+pub use compiler::{REQUIRED_PROGRAMS, Toolchain, missing_programs};
+pub use config::AIDS;
+pub use spec::{FORMS, KernelSpec};
 pub use store::{Kernel, cached};
+pub use tree::Applied;
 
 use crate::cancel::Cancel;
-use crate::digest;
-use crate::fault::{Fault, Outcome, Trying};
+use crate::fault::{Fault, Outcome};
+use crate::lock;
+use crate::patch::Series;
 use crate::paths::CacheDir;
 use crate::progress::Progress;
 use crate::topology::{Arch, Topology};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// What topologies ask of a kernel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -55,26 +61,59 @@ pub struct Wish {
     pub needs: Needs,
     /// Symbols that bundles ask for, by bundle.
     pub bundles: Vec<(String, Vec<String>)>,
-    /// The user's own fragments.
+    /// The user's own fragments: files, or names of [`AIDS`].
     pub fragments: Vec<PathBuf>,
+    /// The compiler.
+    pub toolchain: Toolchain,
 }
 
 /// Makes a kernel, or finds it made.
 pub fn provide(wish: &Wish, cache: &CacheDir, progress: Progress, cancel: &Cancel) -> Outcome<Kernel> {
     match &wish.spec {
-        KernelSpec::Image(path) => image(path, wish, cache),
+        KernelSpec::Image(path) => {
+            refuse_series(wish, &format!("image:{}", path.display()))?;
+            image::provide(path, cache)
+        }
         KernelSpec::DebianImage(version) => {
             refuse_series(wish, &format!("debian-image:{version}"))?;
             debian_image::provide(version, wish.arch, cache, progress, cancel)
         }
-        KernelSpec::Debian(version) if wish.arch != Arch::X86_64 => {
-            Err(Fault::input(format!("debian:{version}: this version of topolab builds kernels for x86_64 only"))
-                .help(format!("-k debian-image:{version} takes Debian's own for {}", wish.arch)))
-        }
-        KernelSpec::Debian(version) => {
-            let source = debian::provide(version, cache, progress, cancel)?;
+        KernelSpec::Debian(_) | KernelSpec::Git { .. } | KernelSpec::Tree(_) | KernelSpec::Tar(_) => {
             let fragments = config::fragments(wish)?;
+            let source = source(&wish.spec, cache, progress, cancel)?;
             build::provide(&source, wish, &fragments, cache, progress, cancel)
+        }
+    }
+}
+
+/// What compiles kernels for this machine's own guests, by its own words.
+pub fn compiler_version() -> Outcome<String> {
+    compiler::Compiler::find(Toolchain::Gcc, Arch::X86_64).map(|compiler| compiler.version)
+}
+
+/// Tries a series on a kernel's source without building anything, and says how it went on.
+pub fn try_on(
+    spec: &KernelSpec,
+    series: &Series,
+    cache: &CacheDir,
+    progress: Progress,
+    cancel: &Cancel,
+) -> Outcome<(String, Vec<Applied>)> {
+    let source = source(spec, cache, progress, cancel)?;
+    let _tree = lock::exclusive(&source.folder.join("lock"), cancel)?;
+    Ok((source.name.clone(), tree::try_on(&source, series)?))
+}
+
+/// The source behind a name.
+fn source(spec: &KernelSpec, cache: &CacheDir, progress: Progress, cancel: &Cancel) -> Outcome<source::Source> {
+    match spec {
+        KernelSpec::Debian(version) => debian::provide(version, cache, progress, cancel),
+        KernelSpec::Git { folder, revision } => git::commit(folder, revision, cache, progress, cancel),
+        KernelSpec::Tree(folder) => git::work_tree(folder, cache, progress, cancel),
+        KernelSpec::Tar(file) => tarball::provide(file, cache, progress, cancel),
+        KernelSpec::DebianImage(_) | KernelSpec::Image(_) => {
+            Err(Fault::input("a built kernel has no source to put a patch on")
+                .help("give a source, for example debian:7.2"))
         }
     }
 }
@@ -91,18 +130,4 @@ fn refuse_series(wish: &Wish, what: &str) -> Outcome<()> {
                 .help("give a source, for example debian:7.2"))
         }
     }
-}
-
-/// A ready image is taken as it is.
-fn image(path: &Path, wish: &Wish, cache: &CacheDir) -> Outcome<Kernel> {
-    refuse_series(wish, &format!("image:{}", path.display()))?;
-    let key = digest::hex_of_file(path).map_err(|fault| Fault::input(format!("image:{}", fault.message)))?;
-    // Taken into the cache, so that a rebuild of the user's file cannot change the kernel in the middle of a run.
-    let taken = cache.folder("taken")?.join(&key);
-    if !taken.exists() {
-        let bytes = std::fs::read(path).trying(path.display())?;
-        digest::write_whole(&taken, &bytes)?;
-    }
-    let name = format!("image {}", &key[..12]);
-    Ok(Kernel { key, name, release: None, image: taken, busy_module: None, modules: Vec::new() })
 }

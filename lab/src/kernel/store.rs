@@ -1,5 +1,6 @@
 //! The store of finished kernels, by key. An entry appears whole or not at all: it is made under another name and renamed.
 
+use super::tree::Applied;
 use crate::fault::{Fault, Outcome, Trying};
 use crate::paths::CacheDir;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,12 @@ pub struct Kernel {
     pub name: String,
     /// `uname -r`, when it was built here.
     pub release: Option<String>,
+    /// Hash of what it loads, when it was built here: kernels of one signature behave alike.
+    pub signature: Option<String>,
+    /// Its configuration, where it is known.
+    pub config: Option<PathBuf>,
+    /// How its patches went on.
+    pub applied: Vec<Applied>,
     /// The image.
     pub image: PathBuf,
     /// The busy module made for it.
@@ -38,6 +45,12 @@ pub(super) struct Meta {
     pub(super) config_sha256: String,
     /// SHA-256 of the image.
     pub(super) image_sha256: String,
+    /// The image's file.
+    pub(super) image: String,
+    /// Hash of what it loads.
+    pub(super) signature: String,
+    /// How its patches went on.
+    pub(super) applied: Vec<Applied>,
     /// Seconds that the build took.
     pub(super) seconds: u64,
 }
@@ -53,7 +66,12 @@ pub(super) fn find(cache: &CacheDir, key: &str) -> Outcome<Option<Kernel>> {
 }
 
 fn read(entry: &Path, key: &str) -> Outcome<Option<Kernel>> {
-    let Ok(text) = std::fs::read(entry.join("meta.json")) else { return Ok(None) };
+    let path = entry.join("meta.json");
+    let Ok(text) = std::fs::read(&path) else { return Ok(None) };
+    // Its time says when it was used last, which decides what `cache prune` removes.
+    if let Ok(file) = std::fs::File::options().append(true).open(&path) {
+        let _ = file.set_modified(std::time::SystemTime::now());
+    }
     let broken = |e: serde_json::Error| {
         Fault::lab(format!("{}: {e}", entry.display())).help("remove this folder; it is made again")
     };
@@ -62,7 +80,10 @@ fn read(entry: &Path, key: &str) -> Outcome<Option<Kernel>> {
         key: key.to_string(),
         name: meta.name,
         release: Some(meta.release),
-        image: entry.join("bzImage"),
+        signature: Some(meta.signature),
+        config: Some(entry.join("config")),
+        applied: meta.applied,
+        image: entry.join(meta.image),
         busy_module: Some(entry.join("topolab_busy.ko")),
         modules: Vec::new(),
     }))

@@ -1,136 +1,210 @@
 //! The lab's own work tree of a source, where series are applied with git.
 //!
-//! Its repository holds only the files that some series touches, so that it costs milliseconds instead of a commit of
-//! 90,000 files; `git am` needs no more, and a checkout changes the time stamps of just these files, which keeps every
-//! other object of the last build.
+//! The repository of an unpacked source holds only the files that some series touches, so that it costs milliseconds instead of a
+//! commit of 90,000 files; `git am` needs no more, and a checkout changes the time stamps of just these files, which keeps every
+//! other object of the last build. That of a commit has all of it, and borrows its objects.
 
-use super::debian::Source;
-use super::patch::{Patch, Series};
+use super::git::Git;
+use super::source::{Origin, Source};
 use crate::digest;
 use crate::fault::{Fault, FaultKind, Outcome, Trying};
-use duct::cmd;
-use std::path::{Path, PathBuf};
+use crate::patch::{Patch, Series};
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::Path;
+
+/// How a patch went on.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Applied {
+    /// Its title.
+    pub title: String,
+    /// What was not exact: hunks that moved, context that had to be ignored, a merge.
+    pub notes: Vec<String>,
+}
+
+/// Lines of context that are given up at most, as patch(1) does by default.
+const MOST_FUZZ: u32 = 2;
 
 /// The tree with the series applied. Held under the source's lock by the caller.
-pub(super) fn apply(source: &Source, series: &[Series]) -> Outcome<PathBuf> {
+pub(super) fn apply(source: &Source, series: &[Series]) -> Outcome<Vec<Applied>> {
     let tree = source.tree();
-    let git = Git { tree: tree.clone() };
-    let wanted = digest::hex(
-        &series.iter().map(|s| s.content()).collect::<Vec<_>>().iter().map(String::as_bytes).collect::<Vec<_>>(),
-    );
-    let applied = tree.join(".git/topolab-applied");
-    if std::fs::read_to_string(&applied).ok().as_deref() == Some(&wanted) {
-        return Ok(tree);
+    let git = Git::ours(&tree);
+    let content: Vec<String> = series.iter().map(Series::content).collect();
+    let mut parts: Vec<&[u8]> = vec![source.identity.as_bytes()];
+    parts.extend(content.iter().map(String::as_bytes));
+    let wanted = digest::hex(&parts);
+    let memo = tree.join(".git/topolab-applied");
+    if let Ok(text) = std::fs::read_to_string(&memo)
+        && let Some((key, notes)) = text.split_once('\n')
+        && key == wanted
+        && let Ok(applied) = serde_json::from_str(notes)
+    {
+        return Ok(applied);
     }
-    let _ = std::fs::remove_file(&applied);
-    git.to_pristine(series)?;
-    for one in series {
-        for patch in &one.patches {
-            if let Err(fault) = git.am(patch) {
-                git.to_pristine(&[])?;
-                return Err(fault);
+    let _ = std::fs::remove_file(&memo);
+    to_pristine(&git, source, series)?;
+    let applied = match series.iter().flat_map(|one| &one.patches).map(|patch| am(&git, &tree, patch)).collect() {
+        Ok(applied) => applied,
+        Err(fault) => {
+            to_pristine(&git, source, &[])?;
+            return Err(fault);
+        }
+    };
+    let notes = serde_json::to_string(&applied).trying("JSON")?;
+    std::fs::write(&memo, format!("{wanted}\n{notes}")).trying(memo.display())?;
+    Ok(applied)
+}
+
+/// Tries a series on a copy of the files that it touches: the tree keeps its time stamps, and the last build its objects. Held
+/// under the source's lock by the caller.
+pub(super) fn try_on(source: &Source, series: &Series) -> Outcome<Vec<Applied>> {
+    let folder = tempfile::Builder::new().prefix("topolab-apply-").tempdir().trying("a temporary folder")?;
+    let tree = folder.path().join("tree");
+    std::fs::create_dir(&tree).trying(tree.display())?;
+    let (git, theirs) = (Git::ours(&tree), Git::ours(&source.tree()));
+    git.must(&["init", "-q", "-b", "pristine"])?;
+    git.must(&["config", "core.autocrlf", "false"])?;
+    let borrowed = source.tree().join(".git/objects");
+    if borrowed.is_dir() {
+        let info = tree.join(".git/objects/info");
+        std::fs::create_dir_all(&info).trying(info.display())?;
+        std::fs::write(info.join("alternates"), format!("{}\n", borrowed.display())).trying(info.display())?;
+    }
+    let revision = match &source.origin {
+        Origin::Unpacked => "pristine",
+        Origin::Commit(commit) => commit,
+    };
+    for file in series.files() {
+        let (from, to) = (source.tree().join(&file), tree.join(&file));
+        let parent = to.parent().unwrap_or(&tree);
+        // A file that is not under version control yet is as it was unpacked.
+        let known = match borrowed.is_dir() {
+            true => theirs.run(&["cat-file", "-e", &format!("{revision}:{file}")])?.is_ok(),
+            false => false,
+        };
+        if known {
+            std::fs::create_dir_all(parent).trying(parent.display())?;
+            theirs.write(&["cat-file", "blob", &format!("{revision}:{file}")], &to)?;
+            continue;
+        }
+        // The series that is applied there just now may have made it.
+        let made = borrowed.is_dir() && theirs.run(&["cat-file", "-e", &format!("HEAD:{file}")])?.is_ok();
+        if !made && source.origin == Origin::Unpacked && from.symlink_metadata().is_ok_and(|m| m.is_file()) {
+            std::fs::create_dir_all(parent).trying(parent.display())?;
+            std::fs::copy(&from, &to).trying(from.display())?;
+        }
+    }
+    git.must(&["add", "-A", "-f", "."])?;
+    git.must(&["commit", "-q", "--allow-empty", "-m", "pristine"])?;
+    series.patches.iter().map(|patch| am(&git, &tree, patch)).collect()
+}
+
+/// Back to the source's own state; of an unpacked one, with the files of `series` under version control.
+fn to_pristine(git: &Git, source: &Source, series: &[Series]) -> Outcome<()> {
+    let tree = source.tree();
+    // A killed run may have left a half-applied series; the lock says that no other run is at work here.
+    let _ = std::fs::remove_file(tree.join(".git/index.lock"));
+    match &source.origin {
+        Origin::Commit(commit) => {
+            let _ = git.run(&["am", "--abort"])?;
+            git.must(&["checkout", "-q", "-f", "--detach", commit])?;
+            git.must(&["clean", "-q", "-ffdx"])?;
+            Ok(())
+        }
+        Origin::Unpacked => {
+            if !tree.join(".git").is_dir() {
+                git.must(&["init", "-q", "-b", "pristine"])?;
+                git.must(&["config", "core.autocrlf", "false"])?;
+                git.must(&["config", "gc.auto", "0"])?;
+                std::fs::write(tree.join(".git/info/exclude"), "*\n").trying("git exclude")?;
+                git.must(&["commit", "-q", "--allow-empty", "-m", "pristine"])?;
             }
+            let _ = git.run(&["am", "--abort"])?;
+            git.must(&["checkout", "-q", "-f", "pristine"])?;
+            let exists = |file: &String| tree.join(file).symlink_metadata().is_ok_and(|m| m.is_file());
+            let files: BTreeSet<String> = series.iter().flat_map(Series::files).filter(exists).collect();
+            if !files.is_empty() {
+                let mut add = vec!["add", "-f", "--"];
+                add.extend(files.iter().map(String::as_str));
+                git.must(&add)?;
+                git.must(&["commit", "-q", "--amend", "--allow-empty", "-m", "pristine"])?;
+            }
+            git.must(&["checkout", "-q", "-f", "--detach", "pristine"])?;
+            Ok(())
         }
     }
-    std::fs::write(&applied, &wanted).trying(applied.display())?;
-    Ok(tree)
 }
 
-struct Git {
-    tree: PathBuf,
+/// Applies one patch: exactly, else by a merge where its blobs are known, else with less context, which is said.
+fn am(git: &Git, tree: &Path, patch: &Patch) -> Outcome<Applied> {
+    let mut file = tempfile::Builder::new().prefix("topolab-mail-").tempfile().trying("a temporary file")?;
+    file.write_all(&patch.mail()).trying("a temporary file")?;
+    let path = file.path().display().to_string();
+    let applied = |notes: Vec<String>| Ok(Applied { title: patch.title.clone(), notes });
+    let check = |fuzz: Option<&str>| {
+        let mut words = vec!["apply", "--check", "--verbose"];
+        words.extend(fuzz);
+        words.push(&path);
+        git.words_of(&words)
+    };
+    let exact = check(None)?;
+    let said = match git.run(&["am", "-q", "--3way", "--keep-non-patch", &path])? {
+        Ok(_) => {
+            let notes = match &exact {
+                Ok(words) => moved(words),
+                Err(_) => vec!["merged, since its context differs (git am --3way)".to_string()],
+            };
+            return applied(notes);
+        }
+        Err(said) => said,
+    };
+    let _ = git.run(&["am", "--abort"])?;
+    for fuzz in 1..=MOST_FUZZ {
+        // git counts the context that must match, patch(1) that which need not; three lines are usual.
+        let context = format!("-C{}", 3 - fuzz);
+        if let Ok(words) = check(Some(&context))? {
+            if git.run(&["am", "-q", "--keep-non-patch", &context, &path])?.is_ok() {
+                let mut notes = vec![format!("fuzz {fuzz}: {fuzz} of its context lines differ in the tree")];
+                notes.extend(moved(&words));
+                return applied(notes);
+            }
+            let _ = git.run(&["am", "--abort"])?;
+        }
+    }
+    Err(explain(git, tree, patch, &path, &said))
 }
 
-impl Git {
-    /// Runs git on this tree alone: no configuration but its own, no repository found by accident, fixed names and dates.
-    fn run(&self, words: &[&str]) -> Outcome<Result<String, String>> {
-        let mut git = cmd("git", words).dir(&self.tree).stdin_null().stdout_capture().stderr_capture().unchecked();
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GIT_")) {
-            git = git.env_remove(name);
+/// `Hunk #1 succeeded at 8190 (offset 5 lines).`, with the file that git named before.
+fn moved(words: &str) -> Vec<String> {
+    let mut file = "";
+    let mut notes = Vec::new();
+    for line in words.lines() {
+        if let Some(name) = line.strip_prefix("Checking patch ") {
+            file = name.trim_end_matches("...");
+        } else if line.starts_with("Hunk #") && line.contains("offset") {
+            notes.push(format!("{file}: {}", line.trim_end_matches('.').replace("Hunk #", "hunk ")));
         }
-        for (name, value) in [
-            ("GIT_CONFIG_GLOBAL", "/dev/null"),
-            ("GIT_CONFIG_NOSYSTEM", "1"),
-            ("GIT_AUTHOR_NAME", "topolab"),
-            ("GIT_AUTHOR_EMAIL", "topolab@localhost"),
-            ("GIT_COMMITTER_NAME", "topolab"),
-            ("GIT_COMMITTER_EMAIL", "topolab@localhost"),
-            ("LC_ALL", "C"),
-        ] {
-            git = git.env(name, value);
-        }
-        let git = git.env("GIT_DIR", self.tree.join(".git")).env("GIT_WORK_TREE", &self.tree);
-        let output = git.run().trying("git")?;
-        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        Ok(match output.status.success() {
-            true => Ok(out.into_owned()),
-            false => Err(format!("{}{}", err, out)),
-        })
     }
+    notes
+}
 
-    fn must(&self, words: &[&str]) -> Outcome<String> {
-        self.run(words)?.map_err(|said| {
-            Fault::lab(format!("git {} failed in the lab's kernel tree", words.join(" "))).detail(said.trim())
-        })
-    }
-
-    /// Back to the source as it was unpacked, with the files of `series` under version control.
-    fn to_pristine(&self, series: &[Series]) -> Outcome<()> {
-        if !self.tree.join(".git").is_dir() {
-            self.must(&["init", "-q", "-b", "pristine"])?;
-            self.must(&["config", "core.autocrlf", "false"])?;
-            self.must(&["config", "gc.auto", "0"])?;
-            std::fs::write(self.tree.join(".git/info/exclude"), "*\n").trying("git exclude")?;
-            self.must(&["commit", "-q", "--allow-empty", "-m", "pristine"])?;
-        }
-        // A killed run may have left a half-applied series; the lock says that no other run is at work here.
-        let _ = std::fs::remove_file(self.tree.join(".git/index.lock"));
-        let _ = self.run(&["am", "--abort"])?;
-        self.must(&["checkout", "-q", "-f", "pristine"])?;
-        let exists = |file: &String| self.tree.join(file).symlink_metadata().is_ok_and(|m| m.is_file());
-        let files: Vec<String> = series.iter().flat_map(Series::files).filter(exists).collect();
-        if !files.is_empty() {
-            let mut add = vec!["add", "-f", "--"];
-            add.extend(files.iter().map(String::as_str));
-            self.must(&add)?;
-            self.must(&["commit", "-q", "--amend", "--allow-empty", "-m", "pristine"])?;
-        }
-        self.must(&["checkout", "-q", "-f", "--detach", "pristine"])?;
-        Ok(())
-    }
-
-    fn am(&self, patch: &Patch) -> Outcome<()> {
-        let path = std::path::absolute(&patch.path).trying(patch.path.display())?;
-        let text = path.to_string_lossy();
-        let applied = match patch.is_mail() {
-            true => self.run(&["am", "-q", "--3way", "--keep-non-patch", &text])?,
-            false => match self.run(&["apply", "--index", &text])? {
-                Ok(_) => self.run(&["commit", "-q", "-m", "a bare diff"])?,
-                Err(said) => Err(said),
-            },
-        };
-        let Err(said) = applied else { return Ok(()) };
-        let _ = self.run(&["am", "--abort"])?;
-        Err(self.explain(patch, &text, &said))
-    }
-
-    /// Which hunk of which file, and what the tree has there.
-    fn explain(&self, patch: &Patch, path: &str, said: &str) -> Fault {
-        let check = self.run(&["apply", "--check", "--verbose", path]).ok().and_then(Result::err).unwrap_or_default();
-        let fault = Fault::new(FaultKind::Apply, format!("{} does not apply", patch.path.display()));
-        let failed = check.lines().find_map(|line| line.strip_prefix("error: patch failed: ")?.rsplit_once(':'));
-        let Some((file, line)) = failed else {
-            return fault.detail(if check.trim().is_empty() { said.trim() } else { check.trim() });
-        };
-        let at: usize = line.parse().unwrap_or(1);
-        let (number, expects) = hunk(&patch.text, file, at);
-        fault
-            .detail(format!(
-                "{file}: hunk {number} fails at line {at}\nthe patch expects:\n{}\nthe tree has:\n{}",
-                indented(expects.iter().map(String::as_str)),
-                indented(lines_at(&self.tree.join(file), at, expects.len().max(3)).iter().map(String::as_str)),
-            ))
-            .help("the series may be made for another kernel version; rebase it, or name that version with -k")
-    }
+/// Which hunk of which file, and what the tree has there.
+fn explain(git: &Git, tree: &Path, patch: &Patch, path: &str, said: &str) -> Fault {
+    let check = git.words_of(&["apply", "--check", "--verbose", path]).ok().and_then(Result::err).unwrap_or_default();
+    let fault = Fault::new(FaultKind::Apply, format!("{} does not apply", patch.label));
+    let failed = check.lines().find_map(|line| line.strip_prefix("error: patch failed: ")?.rsplit_once(':'));
+    let Some((file, line)) = failed else {
+        return fault.detail(if check.trim().is_empty() { said.trim() } else { check.trim() });
+    };
+    let at: usize = line.parse().unwrap_or(1);
+    let (number, expects) = hunk(&patch.diff, file, at);
+    fault
+        .detail(format!(
+            "{file}: hunk {number} fails at line {at}\nthe patch expects:\n{}\nthe tree has:\n{}",
+            indented(expects.iter().map(String::as_str)),
+            indented(lines_at(&tree.join(file), at, expects.len().max(3)).iter().map(String::as_str)),
+        ))
+        .help("the series may be made for another kernel version; rebase it, or name that version with -k")
 }
 
 fn indented<'a>(lines: impl Iterator<Item = &'a str>) -> String {
@@ -171,6 +245,11 @@ fn lines_at(path: &Path, at: usize, count: usize) -> Vec<String> {
 mod tests {
     use super::*;
 
+    fn read(path: &Path) -> Series {
+        let read = crate::patch::read(&crate::patch::Source::Path(path.into()), crate::patch::Intake::default());
+        read.and_then(Series::usable).expect("a series")
+    }
+
     /// A source of one file, and a series of one patch that expects `old` on its second line.
     fn scene(old: &str) -> (tempfile::TempDir, Source, Series) {
         let folder = tempfile::tempdir().expect("a folder");
@@ -184,8 +263,14 @@ mod tests {
             format!("From: A <a@b>\nDate: Mon, 30 Nov 2026 00:00:00 +0000\nSubject: [PATCH] x\n\nbody\n---\ndiff --git a/kernel/f.c b/kernel/f.c\n--- a/kernel/f.c\n+++ b/kernel/f.c\n@@ -1,3 +1,3 @@\n one\n-{old}\n+TWO\n three\n"),
         )
         .expect("patch");
-        let series = Series::read(&patch).expect("series");
-        let source = Source { folder: folder.path().into(), identity: "i".into(), version: "7.2.13".into() };
+        let series = read(&patch);
+        let source = Source {
+            folder: folder.path().into(),
+            identity: "i".into(),
+            version: "7.2.13".into(),
+            name: "7.2.13".into(),
+            origin: Origin::Unpacked,
+        };
         (folder, source, series)
     }
 
@@ -208,14 +293,14 @@ mod tests {
 
     #[test]
     fn a_bare_diff_applies_too_and_another_patch_after_it() {
-        let (keep, source, series) = scene("two");
+        let (keep, source, _series) = scene("two");
         let bare = keep.path().join("0001-bare.patch");
-        let text = series.patches[0].text.clone();
+        let text = std::fs::read_to_string(keep.path().join("0001-x.patch")).expect("the mail");
         std::fs::write(&bare, &text[text.find("diff --git").expect("a diff")..]).expect("a file");
         let next = keep.path().join("0002-next.patch");
         let text = text.replace("-two\n+TWO", "-TWO\n+Two");
         std::fs::write(&next, text).expect("a file");
-        let both = [Series::read(&bare).expect("bare"), Series::read(&next).expect("mail")];
+        let both = [read(&bare), read(&next)];
         apply(&source, &both).expect("applies");
         assert_eq!(std::fs::read_to_string(source.tree().join("kernel/f.c")).expect("f.c"), "one\nTwo\nthree\n");
         apply(&source, &[]).expect("comes off");
@@ -231,5 +316,27 @@ mod tests {
         assert!(detail.contains("kernel/f.c: hunk 1 fails at line 1"), "{detail}");
         assert!(detail.contains("    zwei") && detail.contains("    two"), "{detail}");
         assert_eq!(std::fs::read_to_string(source.tree().join("kernel/f.c")).expect("f.c"), "one\ntwo\nthree\n");
+    }
+
+    #[test]
+    fn what_is_not_exact_is_said() {
+        let (keep, source, _series) = scene("two");
+        let file = source.tree().join("kernel/f.c");
+        let path = keep.path().join("0002-long.patch");
+        let text = "--- a/kernel/f.c\n+++ b/kernel/f.c\n@@ -4,7 +4,7 @@\n 1\n 2\n one\n-two\n+TWO\n 4\n 5\n 6\n";
+        std::fs::write(&path, text).expect("patch");
+        let tried = |tree: &str| {
+            std::fs::write(&file, tree).expect("file");
+            try_on(&source, &read(&path)).map(|applied| applied[0].notes.clone())
+        };
+        assert_eq!(tried("a\nb\nc\n1\n2\none\ntwo\n4\n5\n6\nz\n"), Ok(vec![]));
+        let moved = "kernel/f.c: hunk 1 succeeded at 6 (offset 2 lines)".to_string();
+        assert_eq!(tried("a\nb\nc\nc\nc\n1\n2\none\ntwo\n4\n5\n6\nz\n"), Ok(vec![moved]));
+        let fuzzy = tried("a\nb\nc\neins\n2\none\ntwo\n4\n5\n6\nz\n").expect("applies with fuzz");
+        assert!(fuzzy[0].starts_with("fuzz 1: "), "{fuzzy:?}");
+        assert_eq!(tried("a\nb\nc\n1\n2\none\nzwei\n4\n5\n6\nz\n").expect_err("no such line").kind, FaultKind::Apply);
+        // Trying leaves the tree alone.
+        assert!(std::fs::read_to_string(&file).expect("f.c").contains("zwei"));
+        assert!(!source.tree().join(".git").exists());
     }
 }

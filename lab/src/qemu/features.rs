@@ -4,6 +4,7 @@
 use super::argv::{Machine, PSERIES_CAPABILITIES, binary, dump_argv};
 use super::device_tree::edit;
 use crate::fault::{Fault, Outcome, Trying};
+use crate::paths::on_path;
 use crate::topology::Arch;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,12 +18,6 @@ pub struct Qemu {
     pub version: String,
     /// Whether its board takes what the lab builds on: q35 with smp-cache, which declared caches need, virt, pseries.
     pub board: Result<(), String>,
-}
-
-/// Finds a program on PATH.
-pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|candidate| candidate.is_file())
 }
 
 /// Finds the architecture's QEMU and tries it.

@@ -14,7 +14,6 @@ mod turnstile;
 
 pub use argv::{Accel, Machine, Share, argv, binary, dump_argv, paste, quote};
 pub use device_tree::edit as edit_device_tree;
-pub(crate) use features::on_path;
 pub use features::{Qemu, device_tree, find};
 pub use process::{End, Launch, Running, start};
 pub(crate) use turnstile::cautions;

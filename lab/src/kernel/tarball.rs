@@ -1,0 +1,80 @@
+//! Kernels from a tarball, unpacked once per content.
+
+use super::source::{Origin, Source, version_of};
+use crate::cancel::Cancel;
+use crate::digest;
+use crate::fault::{Fault, Outcome, Trying};
+use crate::lock;
+use crate::paths::{CacheDir, require_disk};
+use crate::progress::Progress;
+use duct::cmd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// A tree and one build.
+const DISK: u64 = 4 << 30;
+
+/// The source in a tarball.
+pub(super) fn provide(file: &Path, cache: &CacheDir, progress: Progress, cancel: &Cancel) -> Outcome<Source> {
+    let place = format!("tar:{}", file.display());
+    let sum = sum(file, cache).map_err(|fault| Fault::input(format!("{place}: {}", fault.message)))?;
+    let sources = cache.plain_folder("sources")?;
+    let folder = sources.join(format!("tar-{}", &sum[..16]));
+    let _lock = lock::exclusive(&sources.join(format!(".tar-{}.lock", &sum[..16])), cancel)?;
+    if !folder.join("tree").is_dir() {
+        require_disk(&sources, DISK, "a kernel's source and its build")?;
+        progress.say(format!("unpacking {}", file.display()));
+        let scratch = tempfile::Builder::new().prefix(".unpacking-").tempdir_in(&sources).trying(sources.display())?;
+        let raw = scratch.path().join("raw");
+        std::fs::create_dir(&raw).trying(raw.display())?;
+        // tar finds the compression by itself, and refuses members that leave the folder.
+        let tar = cmd!("tar", "-C", &raw, "--no-same-owner", "--no-same-permissions", "-xf", file);
+        let output = tar.stdin_null().stdout_null().stderr_capture().unchecked().run().trying("tar")?;
+        if !output.status.success() {
+            return Err(Fault::input(format!("{place}: tar could not unpack it"))
+                .detail(String::from_utf8_lossy(&output.stderr).trim()));
+        }
+        let tree = root(&raw).ok_or_else(|| {
+            Fault::input(format!("{place}: this is no kernel source"))
+                .help("a kernel's tarball has Makefile and Kconfig at its top, or in its one folder")
+        })?;
+        std::fs::rename(&tree, scratch.path().join("tree")).trying(tree.display())?;
+        let _ = std::fs::remove_dir_all(&raw);
+        std::fs::rename(scratch.keep(), &folder).trying(folder.display())?;
+    }
+    let makefile = std::fs::read_to_string(folder.join("tree/Makefile")).trying("Makefile")?;
+    let version = version_of(&makefile, file)?;
+    Ok(Source {
+        name: format!("{version} tar {}", &sum[..12]),
+        identity: format!("tar sha256:{sum}"),
+        version,
+        folder,
+        origin: Origin::Unpacked,
+    })
+}
+
+/// Where the kernel begins in what was unpacked.
+fn root(raw: &Path) -> Option<PathBuf> {
+    let is_kernel = |folder: &Path| folder.join("Makefile").is_file() && folder.join("Kconfig").is_file();
+    if is_kernel(raw) {
+        return Some(raw.to_path_buf());
+    }
+    let entries: Vec<PathBuf> = std::fs::read_dir(raw).ok()?.flatten().map(|entry| entry.path()).collect();
+    entries.into_iter().find(|entry| is_kernel(entry))
+}
+
+/// SHA-256 of the file, remembered for as long as its inode, size and time stay what they are: a tarball of 150 MB takes half a
+/// second to read.
+fn sum(file: &Path, cache: &CacheDir) -> Outcome<String> {
+    let facts = std::fs::metadata(file).trying(file.display())?;
+    let path = std::path::absolute(file).trying(file.display())?;
+    let text = format!("{} {} {} {}.{}", facts.dev(), facts.ino(), facts.len(), facts.mtime(), facts.mtime_nsec());
+    let id = digest::hex(&[path.as_os_str().as_encoded_bytes(), text.as_bytes()]);
+    let memo = cache.folder("sums")?.join(&id[..24]);
+    if let Ok(sum) = std::fs::read_to_string(&memo) {
+        return Ok(sum);
+    }
+    let sum = digest::hex_of_file(file)?;
+    digest::write_whole(&memo, sum.as_bytes())?;
+    Ok(sum)
+}

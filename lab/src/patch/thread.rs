@@ -1,0 +1,328 @@
+//! From mails in any order to one series: the newest version, its patches by number, what is missing, and the trailers that
+//! replies gave. As b4 does it (b4, `b4/__init__.py`, LoreMailbox), but where two answers are possible it says so instead of choosing.
+
+use super::damage::{self, Damage};
+use super::diff::Diff;
+use super::mail::Mail;
+use super::read::Intake;
+use super::series::{Patch, Problem, Series};
+use super::subject::Subject;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A mail with what its subject and its diff say.
+struct Post {
+    mail: Mail,
+    subject: Option<Subject>,
+    diff: bool,
+}
+
+/// `Reviewed-by: Name <address>`; the kinds that say something of a patch (Documentation/process/submitting-patches.rst).
+pub(super) fn trailer(line: &str) -> Option<&str> {
+    let (name, value) = line.split_once(": ")?;
+    let words = name.ends_with("-by") || ["Fixes", "Closes", "Link", "Cc", "Reported-and-tested-by"].contains(&name);
+    let plain = name.chars().all(|c| c.is_ascii_alphabetic() || c == '-');
+    (words && plain && !value.trim().is_empty()).then_some(line)
+}
+
+/// What a reply gives: only by-lines with an address, which nobody else's quoted text has at the start of a line.
+fn given(line: &str) -> Option<String> {
+    let line = line.trim_end();
+    let (name, value) = trailer(line)?.split_once(": ")?;
+    let fits = name.ends_with("-by") && name != "Signed-off-by" && value.contains('@');
+    fits.then(|| line.to_string())
+}
+
+/// Puts a series together.
+pub(super) fn assemble(name: &str, mails: Vec<Mail>, intake: Intake) -> Series {
+    let posts: Vec<Post> = mails
+        .into_iter()
+        .map(|mail| Post {
+            subject: Subject::parse(&mail.subject),
+            diff: Diff::parse(&mail.body).begins.is_some(),
+            mail,
+        })
+        .collect();
+    let mut series = Series { name: name.to_string(), version: 1, ..Series::default() };
+    let is_patch = |post: &&Post| post.diff && !post.subject.as_ref().is_some_and(|s| s.reply);
+    let numbered: Vec<&Post> = posts.iter().filter(is_patch).collect();
+    let version = |post: &Post| post.subject.as_ref().map_or(1, |s| s.version);
+    let is_cover = |post: &&Post| post.subject.as_ref().is_some_and(|s| !s.reply && s.is_cover());
+    let known: BTreeSet<u32> = numbered.iter().copied().chain(posts.iter().filter(is_cover)).map(version).collect();
+    series.versions = known.iter().copied().collect();
+    let Some(wanted) = intake.version.or_else(|| known.last().copied()) else {
+        return only_replies(series, &posts, intake);
+    };
+    series.version = wanted;
+    if !known.contains(&wanted) {
+        let there: Vec<String> = known.iter().map(|v| format!("v{v}")).collect();
+        series
+            .problems
+            .push(Problem::new(format!("there is no version {wanted}")).help(format!("there is {}", there.join(", "))));
+        return series;
+    }
+    let covers: Vec<&Post> = posts.iter().filter(is_cover).filter(|post| version(post) == wanted).collect();
+    let of_it: Vec<&Post> = numbered.into_iter().filter(|post| version(post) == wanted).collect();
+    if let Some(cover) = covers.last() {
+        series.cover = true;
+        series.title = cover.subject.as_ref().map(|s| s.title.clone()).unwrap_or_default();
+    }
+    let ordered = order(&mut series, of_it, &covers);
+    let ids: BTreeMap<&str, Option<usize>> = ordered
+        .iter()
+        .enumerate()
+        .filter_map(|(n, post)| Some((post.mail.id.as_deref()?, Some(n))))
+        .chain(covers.iter().filter_map(|post| Some((post.mail.id.as_deref()?, None))))
+        .collect();
+    facts(&mut series, covers.iter().chain(&ordered).copied());
+    for post in &ordered {
+        take(&mut series, post, intake);
+    }
+    trailers(&mut series, &posts, &ids);
+    if series.title.is_empty() {
+        series.title = series.patches.first().map(|patch| patch.title.clone()).unwrap_or_default();
+    }
+    series
+}
+
+/// The patches of the wanted version by number, and what is missing of them.
+fn order<'a>(series: &mut Series, posts: Vec<&'a Post>, covers: &[&Post]) -> Vec<&'a Post> {
+    let subject = |post: &Post| post.subject.clone();
+    let total = |post: &Post| post.subject.as_ref().map_or(1, |s| s.total);
+    let totals: BTreeSet<u32> = posts
+        .iter()
+        .filter(|p| subject(p).is_some_and(|s| s.number.is_some()))
+        .map(|p| total(p))
+        .chain(covers.iter().map(|p| total(p)))
+        .collect();
+    let covered: BTreeSet<&str> = covers.iter().filter_map(|p| p.subject.as_ref()).map(|s| s.title.as_str()).collect();
+    if totals.len() > 1 || covered.len() > 1 {
+        let sizes: Vec<String> = totals.iter().map(u32::to_string).collect();
+        series.problems.push(
+            Problem::new("there is more than one series in it")
+                .detail(format!(
+                    "series of {} patches; cover letters: {}",
+                    sizes.join(" and "),
+                    covered.into_iter().collect::<Vec<_>>().join(", ")
+                ))
+                .help("give each its own file"),
+        );
+        return Vec::new();
+    }
+    let Some(total) = totals.first().copied() else {
+        // Nobody numbers them: files in order of name, or a single patch.
+        series.total = posts.len() as u32;
+        return posts;
+    };
+    series.total = total;
+    let mut by_number: BTreeMap<u32, &Post> = BTreeMap::new();
+    for post in posts {
+        let number = subject(post).and_then(|s| s.number);
+        let Some(number) = number.filter(|n| (1..=total).contains(n)) else {
+            series.notes.push(format!(
+                "`{}` ({}) is not one of the {total} and is left out",
+                post.mail.subject, post.mail.label
+            ));
+            continue;
+        };
+        // Sent again: the later one counts.
+        match by_number.get(&number) {
+            Some(known) if known.mail.time > post.mail.time => {}
+            Some(known) if subject(known).map(|s| s.title) != subject(post).map(|s| s.title) => {
+                series.problems.push(Problem::new(format!("there are two different patches {number}/{total}")).detail(
+                    format!("{}: {}\n{}: {}", known.mail.label, known.mail.subject, post.mail.label, post.mail.subject),
+                ));
+            }
+            Some(_) | None => {
+                by_number.insert(number, post);
+            }
+        }
+    }
+    series.missing = (1..=total).filter(|n| !by_number.contains_key(n)).collect();
+    if !series.missing.is_empty() {
+        let missing: Vec<String> = series.missing.iter().map(|n| format!("{n}/{total}")).collect();
+        let id = covers.iter().chain(by_number.values()).find_map(|post| post.mail.id.clone());
+        let what = match by_number.is_empty() {
+            true => format!("this is the cover letter of a series of {total}, without its patches"),
+            false => format!("the series is incomplete: {} missing", missing.join(", ")),
+        };
+        let whole = "give the whole thread as an mbox, or the folder that `git format-patch` or b4 made";
+        series.problems.push(Problem::new(what).detail(format!("missing: {}", missing.join(", "))).help(match id {
+            Some(id) => format!("{whole}; with b4: `b4 am {id}`"),
+            None => whole.into(),
+        }));
+    }
+    by_number.into_values().collect()
+}
+
+/// base-commit (git format-patch --base) and change-id (b4).
+fn facts<'a>(series: &mut Series, posts: impl Iterator<Item = &'a Post>) {
+    for post in posts {
+        let value =
+            |name: &str| post.mail.body.lines().find_map(|line| line.strip_prefix(name)).map(|v| v.trim().to_string());
+        let is_hash = |text: &String| text.len() >= 12 && text.chars().all(|c| c.is_ascii_hexdigit());
+        series.base_commit = series.base_commit.take().or_else(|| value("base-commit: ").filter(is_hash));
+        series.change_id = series.change_id.take().or_else(|| value("change-id: "));
+    }
+}
+
+/// Takes one mail's patch into the series.
+fn take(series: &mut Series, post: &Post, intake: Intake) {
+    let label = &post.mail.label;
+    let several = series.total > 1;
+    let say = |text: &str| if several { format!("{label}: {text}") } else { text.to_string() };
+    series.notes.extend(post.mail.undone.iter().map(|note| say(note)));
+    let mut body = post.mail.body.clone();
+    let damages = damage::examine(&body);
+    if !damages.is_empty() {
+        match (intake.repair, damage::repair(&body)) {
+            (true, Ok((repaired, changed))) => {
+                series.notes.extend(changed.iter().map(|note| say(&format!("repaired: {note}"))));
+                body = repaired;
+            }
+            (true, Err(left)) => {
+                series.problems.push(mangled(
+                    label,
+                    &left,
+                    Some("this cannot be undone without guessing; get the mail itself, for example with `b4 am`"),
+                ));
+            }
+            (false, Ok(_)) => {
+                series.problems.push(mangled(label, &damages, Some("--repair undoes this, and says what it changed")));
+            }
+            (false, Err(_)) => {
+                series.problems.push(mangled(
+                    label,
+                    &damages,
+                    Some(
+                        "not all of this can be undone without guessing; get the mail itself, for example with `b4 am`",
+                    ),
+                ));
+            }
+        }
+    }
+    let diff = Diff::parse(&body);
+    if let Some((file, why)) = diff.hostile() {
+        series.problems.push(Problem::new(format!("{label}: `{file}` {why}")).help("nothing was applied"));
+    }
+    if diff.binary {
+        series.notes.push(say("it has binary files"));
+    }
+    let lines: Vec<&str> = body.lines().collect();
+    let begins = diff.begins.unwrap_or(lines.len());
+    let head = &lines[..begins];
+    let title = match &post.subject {
+        Some(subject) => subject.title.clone(),
+        None if !post.mail.subject.is_empty() => post.mail.subject.clone(),
+        None => label.clone(),
+    };
+    let message = head.iter().take_while(|line| **line != "---");
+    series.patches.push(Patch {
+        title,
+        label: label.clone(),
+        from: post.mail.from.clone(),
+        date: post.mail.date.clone(),
+        message: message.map(|line| format!("{line}\n")).collect(),
+        diff: lines[begins..diff.ends.max(begins)].iter().map(|line| format!("{line}\n")).collect(),
+        trailers: Vec::new(),
+    });
+}
+
+fn mangled(label: &str, damages: &[Damage], help: Option<&str>) -> Problem {
+    let lines: Vec<String> = damages.iter().map(Damage::to_string).collect();
+    let problem = Problem::new(format!("{label}: the patch is mangled")).detail(lines.join("\n"));
+    match help {
+        Some(help) => problem.help(help),
+        None => problem,
+    }
+}
+
+/// What replies say of the patches that they answer, of all of them where they answer the cover letter.
+fn trailers(series: &mut Series, posts: &[Post], ids: &BTreeMap<&str, Option<usize>>) {
+    for post in posts.iter().filter(|post| post.subject.as_ref().is_some_and(|s| s.reply)) {
+        let said: Vec<String> = post.mail.body.lines().take_while(|line| *line != "-- ").filter_map(given).collect();
+        if said.is_empty() {
+            continue;
+        }
+        let answered = post.mail.answers.iter().rev().find_map(|id| ids.get(id.as_str()).copied());
+        let by_title = || {
+            let subject = post.subject.as_ref().filter(|s| s.version == series.version)?;
+            series.patches.iter().position(|patch| patch.title == subject.title).map(Some)
+        };
+        let Some(place) = answered.or_else(by_title) else { continue };
+        for (n, patch) in series.patches.iter_mut().enumerate() {
+            let concerned = place.is_none_or(|place| place == n);
+            for line in &said {
+                let known = patch.trailers.contains(line) || patch.message.lines().any(|own| own == line);
+                if concerned && !known {
+                    patch.trailers.push(line.clone());
+                }
+            }
+        }
+    }
+}
+
+/// No mail is a patch of its own: one that quotes a patch may be taken, if the user says so.
+fn only_replies(mut series: Series, posts: &[Post], intake: Intake) -> Series {
+    let quoting = posts.iter().find_map(|post| Some((post, unquoted(&post.mail)?)));
+    series.total = 1;
+    match (quoting, intake.unquote) {
+        (Some((post, mail)), true) => {
+            let subject = Subject::parse(&mail.subject).map(|s| Subject { reply: false, ..s });
+            series.version = subject.as_ref().map_or(1, |s| s.version);
+            series.notes.push(format!("taken from the quotation in {}", post.mail.label));
+            let fresh = Post { subject, diff: true, mail };
+            facts(&mut series, std::iter::once(&fresh));
+            take(&mut series, &fresh, intake);
+            if let Some(patch) = series.patches.first() {
+                series.title.clone_from(&patch.title);
+            }
+        }
+        (Some((post, _)), false) => {
+            series.title = post.subject.as_ref().map(|s| s.title.clone()).unwrap_or_default();
+            series.problems.push(
+                Problem::new(format!("{}: the patch is only quoted in a reply", post.mail.label))
+                    .help("--unquote takes it out of the quotation"),
+            );
+        }
+        (None, _) => {
+            let first = posts.first().map(|post| post.mail.body.lines().take(5).collect::<Vec<_>>().join("\n"));
+            series.problems.push(
+                Problem::new("there is no patch in it")
+                    .detail(first.unwrap_or_default().chars().take(400).collect::<String>())
+                    .help("a patch has `--- a/FILE` and `+++ b/FILE` lines, as `git format-patch` writes them"),
+            );
+        }
+    }
+    series
+}
+
+/// The depth of a line's quotation and what is behind it.
+fn quotation(line: &str) -> (usize, &str) {
+    let (mut depth, mut rest) = (0, line);
+    while let Some(inner) = rest.strip_prefix('>').or_else(|| rest.strip_prefix(" >").filter(|_| depth > 0)) {
+        depth += 1;
+        rest = inner;
+    }
+    (depth, rest.strip_prefix(' ').filter(|_| depth > 0).unwrap_or(rest))
+}
+
+/// The mail that another one quotes.
+fn unquoted(mail: &Mail) -> Option<Mail> {
+    let is_diff = |text: &str| text.starts_with("diff --git ") || text.starts_with("--- a/");
+    let depth =
+        mail.body.lines().map(quotation).find(|(depth, text)| *depth > 0 && is_diff(text)).map(|(depth, _)| depth)?;
+    let own: Vec<&str> = mail.body.lines().map(quotation).filter(|(d, _)| *d == depth).map(|(_, text)| text).collect();
+    let body: String = own.iter().map(|line| format!("{line}\n")).collect();
+    let author = own.iter().find_map(|line| line.strip_prefix("Signed-off-by: ")).map(str::to_string);
+    Some(Mail {
+        label: mail.label.clone(),
+        from: author,
+        subject: mail.subject.clone(),
+        body,
+        undone: mail.undone.clone(),
+        ..Mail::default()
+    })
+}
+
+#[cfg(test)]
+mod tests;
