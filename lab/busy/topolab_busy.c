@@ -82,6 +82,16 @@ static enum hrtimer_restart burn_over(struct hrtimer *timer)
 	return HRTIMER_NORESTART;
 }
 
+/* The clock that run queues read: sched_clock_cpu(), which is sched_clock() where that is stable by design, and not exported then. */
+static inline u64 run_queue_clock(void)
+{
+#ifdef CONFIG_HAVE_UNSTABLE_SCHED_CLOCK
+	return sched_clock_cpu(smp_processor_id());
+#else
+	return sched_clock();
+#endif
+}
+
 /* The CPU time of the calling task in nanoseconds. Interrupts must be off. */
 static u64 own_runtime(void)
 {
@@ -94,7 +104,7 @@ static u64 own_runtime(void)
 		sum = READ_ONCE(se->sum_exec_runtime);
 	} while (start != READ_ONCE(se->exec_start));
 
-	now = sched_clock_cpu(smp_processor_id());
+	now = run_queue_clock();
 	return sum + (now > start ? now - start : 0);
 }
 

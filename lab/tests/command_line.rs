@@ -117,3 +117,72 @@ fn json_is_one_object_per_command() {
     let value: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(value["shape"]["cores"], 2);
 }
+
+/// A patch of kernel/f.c as a mail.
+const MAIL: &str = "From: A <a@x>\nSubject: [PATCH v2 1/2] f: one\nMessage-ID: <1@x>\n\nwords\n---\ndiff --git a/kernel/f.c b/kernel/f.c\n--- a/kernel/f.c\n+++ b/kernel/f.c\n@@ -1,3 +1,3 @@\n \tone\n-\ttwo\n+\tzwei\n \tthree\n-- \n2.47\n";
+
+/// What `patch check` says of a folder with these files, and its exit code.
+fn checked(files: &[(&str, &str)], name: &str, more: &[&str]) -> (Option<i32>, String) {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (file, text) in files {
+        let path = folder.path().join(file);
+        std::fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
+        std::fs::write(path, text).expect("a file");
+    }
+    let path = folder.path().join(name).display().to_string();
+    let output = topolab(&[&["patch", "check", &path], more].concat());
+    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    (output.status.code(), said)
+}
+
+#[test]
+fn patches_are_read_from_whatever_holds_them() {
+    let second = MAIL.replace("1/2] f: one", "2/2] f: two").replace("<1@x>", "<2@x>");
+    let folder = [("s/0002-b.patch", second.as_str()), ("s/0001-a.patch", MAIL), ("s/README", "no patch")];
+    let (code, said) = checked(&folder, "s", &[]);
+    assert!(code == Some(0) && said.contains("2 of 2") && said.contains("v2"), "{said}");
+    let maildir = [("m/cur/1:2,S", second.as_str()), ("m/new/2", MAIL), ("m/tmp/x", "")];
+    let (code, said) = checked(&maildir, "m", &[]);
+    assert!(code == Some(0) && said.contains("2 of 2"), "{said}");
+    let mbox = format!("From a@x Thu Jan  1 00:00:00 1970\n{second}\nFrom a@x Thu Jan  1 00:00:00 1970\n{MAIL}");
+    let (code, said) = checked(&[("t.mbox", &mbox)], "t.mbox", &["--format=json"]);
+    let json: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!(
+        (code, json["patches"][0]["title"].as_str(), json["total"].as_u64()),
+        (Some(0), Some("f: one"), Some(2))
+    );
+    let bare = MAIL.replace("v2 1/2", "").replace("[PATCH ]", "[PATCH]");
+    let quilt = [
+        ("q/series", "# order\nb.patch\na.patch -p1\n"),
+        ("q/a.patch", &bare),
+        ("q/b.patch", &bare.replace("f: one", "f: first")),
+    ];
+    let (code, said) = checked(&quilt, "q", &[]);
+    assert!(code == Some(0) && said.find("f: first") < said.find("f: one"), "{said}");
+    let (code, said) = checked(&[("q/series", "gone.patch\n")], "q", &[]);
+    assert!(code == Some(2) && said.contains("series:1") && said.contains("gone.patch"), "{said}");
+}
+
+#[test]
+fn what_cannot_be_applied_is_refused_with_its_reason() {
+    let (code, said) = checked(&[("a.patch", MAIL)], "a.patch", &[]);
+    assert!(code == Some(2) && said.contains("2/2 missing"), "{said}");
+    let hostile = MAIL.replace(" v2 1/2", "").replace("+++ b/kernel/f.c", "+++ b/../f.c");
+    let (code, said) = checked(&[("a.patch", &hostile)], "a.patch", &[]);
+    assert!(code == Some(2) && said.contains("outside the kernel tree"), "{said}");
+    let (code, said) = checked(&[("a.patch", "")], "gone.patch", &[]);
+    assert!(code == Some(2) && said.contains("gone.patch"), "{said}");
+    let (code, said) = checked(&[("a/x.txt", "")], "a", &[]);
+    assert!(code == Some(2) && said.contains("no *.patch in this folder"), "{said}");
+}
+
+#[test]
+fn a_message_id_needs_b4() {
+    let output = Command::new(env!("CARGO_BIN_EXE_topolab"))
+        .args(["patch", "check", "20260101.1@example.org"])
+        .env("PATH", "/nowhere")
+        .output()
+        .expect("topolab starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("b4"), "{said}");
+}

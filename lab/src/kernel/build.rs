@@ -148,6 +148,18 @@ impl Build<'_> {
         self.remove_torn_files()?;
         let marker = self.out.join(".topolab-building");
         std::fs::write(&marker, "").trying(marker.display())?;
+        let made = self.steps(fragments, name, progress);
+        match &made {
+            // Not killed, but refused: make has removed what it could not finish (GNU make, "Errors in Recipes").
+            Ok(()) => {}
+            Err(fault) if fault.kind == FaultKind::Build => {}
+            Err(_) => return made,
+        }
+        std::fs::remove_file(&marker).trying(marker.display())?;
+        made
+    }
+
+    fn steps(&self, fragments: &[Fragment], name: &str, progress: Progress) -> Outcome<()> {
         self.configure(fragments)?;
         let memo = self.out.join(".topolab-objects");
         let known = std::fs::read_to_string(&memo).ok().and_then(|text| text.parse().ok());
@@ -158,8 +170,7 @@ impl Build<'_> {
         if known.is_none() {
             std::fs::write(&memo, made.to_string()).trying(memo.display())?;
         }
-        self.busy_module()?;
-        std::fs::remove_file(&marker).trying(marker.display())
+        self.busy_module()
     }
 
     /// A killed build leaves torn files with fresh time stamps: everything since its beginning goes, and is made again.

@@ -247,3 +247,6 @@ fn distance(tree: &Path, from: &str, to: &str) -> Outcome<usize> {
     let said = Git::ours(tree).run(&["diff", "--name-only", "--no-renames", from, to])?;
     Ok(said.map_or(usize::MAX, |names| names.lines().count()))
 }
+
+#[cfg(test)]
+mod tests;

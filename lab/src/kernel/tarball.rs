@@ -78,3 +78,32 @@ fn sum(file: &Path, cache: &CacheDir) -> Outcome<String> {
     digest::write_whole(&memo, sum.as_bytes())?;
     Ok(sum)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tarball_is_unpacked_once_and_what_is_no_kernel_is_said() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let cache = CacheDir::locate(Some(folder.path().join("cache"))).expect("a cache");
+        let inside = folder.path().join("linux-7.2.1");
+        std::fs::create_dir(&inside).expect("a folder");
+        std::fs::write(inside.join("Makefile"), "VERSION = 7\nPATCHLEVEL = 2\nSUBLEVEL = 1\n").expect("a file");
+        let pack = |name: &str| {
+            let file = folder.path().join(name);
+            cmd!("tar", "-C", folder.path(), "-cJf", &file, "linux-7.2.1").run().expect("tar");
+            file
+        };
+        let given = |file: &Path| provide(file, &cache, Progress::choose(true), &Cancel::default());
+        let fault = given(&pack("no.tar.xz")).expect_err("no Kconfig");
+        assert!(fault.message.contains("no kernel source"), "{fault}");
+        std::fs::write(inside.join("Kconfig"), "").expect("a file");
+        let source = given(&pack("linux.tar.xz")).expect("a source");
+        assert_eq!(source.version, "7.2.1");
+        assert!(source.tree().join("Kconfig").is_file());
+        assert_eq!(given(&folder.path().join("linux.tar.xz")), Ok(source));
+        std::fs::write(folder.path().join("x.tar"), "not a tarball").expect("a file");
+        assert!(given(&folder.path().join("x.tar")).is_err_and(|fault| fault.message.contains("could not unpack")));
+    }
+}

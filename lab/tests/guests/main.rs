@@ -6,5 +6,6 @@
 mod common;
 mod faults;
 mod first_run;
+mod kernels;
 mod machines;
 mod random;

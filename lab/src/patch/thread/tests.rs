@@ -224,3 +224,20 @@ fn words_without_a_patch_are_said_to_be_that() {
     let series = assembled(&post("1@x", "", "hello", "only words"), Intake::default());
     assert_eq!(series.problems[0].message, "there is no patch in it");
 }
+
+proptest::proptest! {
+    /// Whatever a mailer does to a thread, something is said and nothing panics.
+    #[test]
+    fn no_mutation_of_a_thread_makes_a_panic(at in 0usize..4000, cut in 0usize..40, put in "[ -~\n\t>+@=\u{e9}\u{a0}-]{0,12}") {
+        let text = [thread(), review()].concat();
+        let chars: Vec<char> = text.chars().collect();
+        let at = at.min(chars.len());
+        let end = (at + cut).min(chars.len());
+        let mutant: String = chars[..at].iter().copied().chain(put.chars()).chain(chars[end..].iter().copied()).collect();
+        for (unquote, repair) in [(false, false), (true, true)] {
+            let series = assembled(&mutant, Intake { unquote, repair, version: None });
+            series.patches.iter().for_each(|patch| { patch.mail(); });
+            proptest::prop_assert!(!series.patches.is_empty() || !series.problems.is_empty());
+        }
+    }
+}
