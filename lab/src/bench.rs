@@ -130,6 +130,12 @@ pub fn run(wish: &RunWish, lab: Lab<'_>) -> Outcome<Finished> {
                 name: k.name.clone(),
                 key: k.key.clone(),
                 release: k.release.clone(),
+                signature: k.signature.clone(),
+                inexact: k
+                    .applied
+                    .iter()
+                    .flat_map(|one| one.notes.iter().map(move |note| format!("{}: {note}", one.title)))
+                    .collect(),
             })
             .collect(),
         bundles,

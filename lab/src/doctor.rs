@@ -184,6 +184,13 @@ pub fn fix(arches: &[Arch], cancel: &Cancel) -> Outcome<()> {
         as_root(&words)?;
     }
     cancel.check()?;
+    let crosses: Vec<&str> =
+        arches.iter().filter_map(|arch| kernel::cross_package(*arch)).filter(|p| !installed(p)).collect();
+    if !crosses.is_empty() {
+        as_root(&["apt-get", "update", "-q"])?;
+        as_root(&[&["apt-get", "install", "-q", "-y", "--no-install-recommends"], crosses.as_slice()].concat())?;
+    }
+    cancel.check()?;
     let unusable = |arch: &&Arch| !qemu::find(**arch).is_ok_and(|qemu| qemu.board.is_ok());
     let missing: Vec<&str> = arches.iter().filter(unusable).map(|arch| qemu_package(*arch)).collect();
     match missing.is_empty() {

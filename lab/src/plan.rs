@@ -37,6 +37,10 @@ pub struct PlannedKernel {
     pub key: String,
     /// `uname -r`, where known.
     pub release: Option<String>,
+    /// Hash of what it loads, where it was built here.
+    pub signature: Option<String>,
+    /// What was not exact about its patches.
+    pub inexact: Vec<String>,
 }
 
 /// A bundle of the run with its values.
@@ -206,6 +210,8 @@ pub(crate) mod tests {
             name: format!("7.2.13 {role}"),
             key: key.repeat(64),
             release: None,
+            signature: None,
+            inexact: Vec::new(),
         };
         Plan {
             command: "topolab ab".into(),

@@ -87,7 +87,7 @@ pub(super) fn provide(
         seconds: begun.elapsed().as_secs(),
         ..Meta::default()
     };
-    build.keep(&key, meta, cache)
+    build.keep(&key, meta, fragments, cache)
 }
 
 /// Source, patches, configuration, compiler, module and recipe decide a kernel; nothing else does.
@@ -340,7 +340,7 @@ impl Build<'_> {
     }
 
     /// Puts the finished kernel into the store.
-    fn keep(&self, key: &str, meta: Meta, cache: &CacheDir) -> Outcome<Kernel> {
+    fn keep(&self, key: &str, meta: Meta, fragments: &[Fragment], cache: &CacheDir) -> Outcome<Kernel> {
         let folder = store::folder(cache)?;
         let scratch = tempfile::Builder::new().prefix(".keeping-").tempdir_in(&folder).trying(folder.display())?;
         let copy = |from: &str, to: &str| {
@@ -353,6 +353,9 @@ impl Build<'_> {
         let (image, place) = product(self.arch);
         copy(place, image)?;
         copy(".config", "config")?;
+        // What was asked, for who wonders why a symbol is what it is.
+        let asked: String = fragments.iter().map(|f| format!("# {}\n{}\n", f.name, f.text.trim_end())).collect();
+        std::fs::write(scratch.path().join("requested.config"), asked).trying("requested.config")?;
         copy("topolab-busy/topolab_busy.ko", "topolab_busy.ko")?;
         let release =
             std::fs::read_to_string(self.out.join("include/config/kernel.release")).trying("kernel.release")?;

@@ -61,6 +61,12 @@ fn cross(arch: Arch) -> (&'static str, &'static str) {
     }
 }
 
+/// Debian's package of the cross compiler for an architecture's kernels, where one is needed.
+pub fn cross_package(arch: Arch) -> Option<&'static str> {
+    let (prefix, package) = cross(arch);
+    (!prefix.is_empty()).then_some(package)
+}
+
 impl Compiler {
     /// Finds the compiler for an architecture.
     pub(super) fn find(toolchain: Toolchain, arch: Arch) -> Outcome<Self> {

@@ -168,16 +168,29 @@ pub(super) fn work_tree(folder: &Path, cache: &CacheDir, progress: Progress, can
         ] {
             ours.must(&["config", key, value])?;
         }
-        // What the user's repository has need not be stored again.
-        if let Ok(objects) =
-            Git::of_user(&root).run(&["rev-parse", "--path-format=absolute", "--git-path", "objects"])?
-        {
-            lend(&store.join("objects"), Path::new(objects.trim()))?;
+        // What the user's repository has need not be stored again, and what it tracks is source even where its .gitignore says
+        // otherwise.
+        if let Ok(objects) = objects_of(&root)? {
+            lend(&store.join("objects"), Path::new(&objects))?;
+            let known = Git::of_user(&root).run(&["rev-parse", "--verify", "HEAD^{tree}"])?;
+            if let Ok(known) = known {
+                ours.must(&["read-tree", known.trim()])?;
+            }
         }
     }
     // A killed run leaves its lock; ours says that no other run is at work here.
     let _ = std::fs::remove_file(store.join("index.lock"));
-    ours.must(&["add", "-A", "."])?;
+    match objects_of(&root)? {
+        Ok(_) => ours.must(&["add", "-A", "."])?,
+        // Nobody's .gitignore counts without a repository: that of Debian's packages names everything.
+        Err(_) => ours.must(&[&["add", "-A", "-f", "--", "."], PRODUCTS].concat())?,
+    };
+    if ours.run(&["ls-files", "--error-unmatch", "Makefile", "Kconfig"])?.is_err() {
+        return Err(Fault::input(format!(
+            "{place}: its .gitignore names the source itself, so that nothing of it is tracked"
+        ))
+        .help("git add -f what is source, or remove the .git folder"));
+    }
     let tree = ours.must(&["write-tree"])?.trim().to_string();
     let commit = ours.must(&["commit-tree", &tree, "-m", "as it stands"])?.trim().to_string();
     let slot = slot(&home, &store.join("objects"), &commit, progress, cancel)?;
@@ -188,6 +201,39 @@ pub(super) fn work_tree(folder: &Path, cache: &CacheDir, progress: Progress, can
         version,
         origin: Origin::Commit(commit),
     })
+}
+
+/// What a build leaves in a tree, as the kernel's own .gitignore has it.
+const PRODUCTS: &[&str] = &[
+    ":(exclude)*.o",
+    ":(exclude)*.o.*",
+    ":(exclude)*.a",
+    ":(exclude)*.ko",
+    ":(exclude)*.mod",
+    ":(exclude)*.mod.c",
+    ":(exclude)*.cmd",
+    ":(exclude)*.order",
+    ":(exclude)*.so",
+    ":(exclude)*.so.dbg",
+    ":(exclude).config",
+    ":(exclude).config.old",
+    ":(exclude)include/config",
+    ":(exclude)include/generated",
+    ":(exclude)arch/*/include/generated",
+    ":(exclude)vmlinux",
+    ":(exclude)System.map",
+    ":(exclude)Module.symvers",
+    ":(exclude)arch/*/boot/bzImage",
+];
+
+/// Where the objects of the repository are that a folder is the top of, or why it is none's.
+fn objects_of(root: &Path) -> Outcome<Result<String, String>> {
+    // A folder somewhere inside another repository is no work tree of it.
+    if !root.join(".git").exists() {
+        return Ok(Err("no .git here".into()));
+    }
+    let said = Git::of_user(root).run(&["rev-parse", "--path-format=absolute", "--git-path", "objects"])?;
+    Ok(said.map(|objects| objects.trim().to_string()))
 }
 
 /// A folder for a repository's slots, by where its objects are.

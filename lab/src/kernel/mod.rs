@@ -17,7 +17,7 @@ mod tarball;
 mod tree;
 mod version;
 
-pub use compiler::{REQUIRED_PROGRAMS, Toolchain, missing_programs};
+pub use compiler::{REQUIRED_PROGRAMS, Toolchain, cross_package, missing_programs};
 pub use config::AIDS;
 pub use spec::{FORMS, KernelSpec};
 pub use store::{Kernel, cached};

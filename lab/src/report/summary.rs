@@ -35,7 +35,7 @@ pub struct Section {
     pub rows: Vec<MetricRow>,
     /// Broken invariants, with their evidence.
     pub broken: Vec<String>,
-    /// What takes something from the promise of a virtual clock.
+    /// What a reader must know before the numbers: a disturbed clock, patches that did not go on exactly or change nothing.
     pub cautions: Vec<String>,
     /// Faults, one line each.
     pub faults: Vec<String>,
@@ -87,7 +87,7 @@ pub fn summarise(plan: &Plan, trials: &[TrialRecord]) -> Summary {
             not_expressible: not_expressible(&own),
             rows: rows(plan, planned, &own),
             broken: broken(&own),
-            cautions: cautions(&own),
+            cautions: cautions(plan, &own),
             faults: faults(&own),
         }
     });
@@ -110,9 +110,19 @@ fn observed(records: &[&TrialRecord]) -> String {
     }
 }
 
-fn cautions(records: &[&TrialRecord]) -> Vec<String> {
-    let all: std::collections::BTreeSet<&String> = records.iter().flat_map(|r| &r.cautions).collect();
-    all.into_iter().cloned().collect()
+fn cautions(plan: &Plan, records: &[&TrialRecord]) -> Vec<String> {
+    let disturbed: std::collections::BTreeSet<&String> = records.iter().flat_map(|r| &r.cautions).collect();
+    let mut all: Vec<String> = disturbed.into_iter().cloned().collect();
+    all.extend(
+        plan.kernels.iter().flat_map(|kernel| kernel.inexact.iter().map(|note| format!("{}: {note}", kernel.name))),
+    );
+    if let [base, patched] = plan.kernels.as_slice()
+        && base.signature.is_some()
+        && base.signature == patched.signature
+    {
+        all.push("both kernels load the same code and data: the patch changes nothing that runs".into());
+    }
+    all
 }
 
 fn not_expressible(records: &[&TrialRecord]) -> Vec<String> {

@@ -6,26 +6,38 @@ use nix::sys::signal::Signal;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-/// A patch that puts a text at the end of a file of the kernel's tree, as a bare diff.
-fn append(folder: &Path, name: &str, file: &str, text: &str) -> String {
-    let source = source();
-    let old = std::fs::read_to_string(source.join(file)).expect("a kernel source");
+/// A patch of a file of the kernel's tree, as a bare diff: a line in front of its first, or behind its last.
+fn patch(folder: &Path, name: &str, file: &str, front: Option<&str>, back: Option<&str>) -> String {
+    let old = pristine(file);
     let lines: Vec<&str> = old.lines().collect();
-    let context = &lines[lines.len() - 3..];
-    let added: Vec<String> = text.lines().map(|line| format!("+{line}\n")).collect();
-    let diff = format!(
-        "--- a/{file}\n+++ b/{file}\n@@ -{at},3 +{at},{new} @@\n{context}{added}",
-        at = lines.len() - 2,
-        new = 3 + added.len(),
-        context = context.iter().map(|line| format!(" {line}\n")).collect::<String>(),
-        added = added.concat(),
-    );
+    let context = |part: &[&str]| part.iter().map(|line| format!(" {line}\n")).collect::<String>();
+    let last = lines.len() - 3;
+    let mut diff = format!("--- a/{file}\n+++ b/{file}\n");
+    if let Some(text) = front {
+        diff.push_str(&format!("@@ -1,3 +1,4 @@\n+{text}\n{}", context(&lines[..3])));
+    }
+    if let Some(text) = back {
+        diff.push_str(&format!("@@ -{},3 +{},4 @@\n{}+{text}\n", last + 1, last + 1, context(&lines[last..])));
+    }
     let path = folder.join(format!("{name}.patch"));
     std::fs::write(&path, diff).expect("a patch");
     path.display().to_string()
 }
 
-/// The newest Debian source in the cache, as it was unpacked. Only files that no series touches are read from it.
+/// A file as Debian's source has it, whatever series is on the tree just now.
+fn pristine(file: &str) -> String {
+    let tree = source();
+    let git = format!("--git-dir={}", tree.join(".git").display());
+    let shown =
+        std::process::Command::new("git").args([&git, "show", &format!("pristine:{file}")]).output().expect("git");
+    match shown.status.success() {
+        true => String::from_utf8(shown.stdout).expect("UTF-8"),
+        // Not under version control yet, so no series has touched it.
+        false => std::fs::read_to_string(tree.join(file)).expect("a kernel source"),
+    }
+}
+
+/// The newest Debian source in the cache.
 fn source() -> PathBuf {
     let json = cache_list();
     let entries = json["entries"].as_array().expect("entries").clone();
@@ -55,7 +67,8 @@ fn a_killed_build_leaves_nothing_and_two_labs_build_once() {
     let folder = tempfile::tempdir().expect("a folder");
     // Another one at each run, so that no cache has it.
     let unique = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a clock").as_nanos();
-    let patch = append(folder.path(), "marker", "lib/argv_split.c", &format!("int topolab_marker_{unique};"));
+    let patch =
+        patch(folder.path(), "marker", "lib/argv_split.c", None, Some(&format!("int topolab_marker_{unique};")));
     let words = ["kernel", "build", "debian:7.2", "--patch", &patch, "--format=json"];
     let before = cache_list()["entries"].as_array().map(Vec::len);
     let mut killed =
@@ -92,11 +105,12 @@ fn a_killed_build_leaves_nothing_and_two_labs_build_once() {
 fn a_patch_that_changes_nothing_has_the_base_s_signature() {
     let folder = tempfile::tempdir().expect("a folder");
     let base = build(&["debian:7.2"]);
-    let words = append(folder.path(), "words", "kernel/sched/clock.c", "/* Only words. */");
+    // In front of every WARN_ON() of the file, whose line numbers are in the image.
+    let words = patch(folder.path(), "words", "kernel/sched/fair.c", Some("/* Only words. */"), None);
     let words = build(&["debian:7.2", "--patch", &words]);
     assert_ne!(words["key"], base["key"]);
     assert_eq!(words["signature"], base["signature"]);
-    let code = append(folder.path(), "code", "kernel/sched/clock.c", "int topolab_code = 42;");
+    let code = patch(folder.path(), "code", "kernel/sched/fair.c", None, Some("int topolab_code = 42;"));
     assert_ne!(build(&["debian:7.2", "--patch", &code])["signature"], base["signature"]);
 }
 
@@ -127,7 +141,7 @@ fn every_source_form_builds_and_boots() {
     // The tree as a tarball, as a repository, and as a repository with something on top.
     shell(&format!("cp -a '{}' linux && rm -rf linux/.git && tar -cf linux.tar linux", source().display()));
     let git = "git -c user.name=t -c user.email=t@localhost -C linux";
-    shell(&format!("{git} init -q && {git} add -A && {git} commit -q -m base"));
+    shell(&format!("{git} init -q && {git} add -A -f && {git} commit -q -m base"));
     shell(&format!("echo 'int topolab_commit;' >> linux/lib/argv_split.c && {git} commit -q -a -m more"));
     shell("echo 'int topolab_dirty;' >> linux/lib/argv_split.c");
     boots(&format!("tar:{}", at("linux.tar")), &[]);

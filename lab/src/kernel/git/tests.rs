@@ -112,7 +112,11 @@ fn a_tree_as_it_stands_is_keyed_by_its_content() {
 fn a_tree_without_git_is_a_source_too() {
     let scene = Scene::new();
     std::fs::remove_dir_all(scene.user().join(".git")).expect("a repository");
-    assert_eq!(read(&scene.as_it_stands(), "kernel/f.c"), "dirty\n");
+    // As Debian's source packages have it.
+    scene.write(".gitignore", "*.o\n/*\n!/debian/\n");
+    let source = scene.as_it_stands();
+    assert_eq!(read(&source, "kernel/f.c"), "dirty\n");
+    assert!(!source.tree().join("kernel/f.o").exists(), "a product is no source");
 }
 
 #[test]
