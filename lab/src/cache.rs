@@ -7,13 +7,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// What was used this lately may be in use still: a run reads its kernel at every boot.
+/// What was used this lately may be in use still: a run touches its kernel and its image at every boot.
 const BUSY: Duration = Duration::from_secs(3600);
 
 /// One thing that can be removed by itself.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Entry {
-    /// `kernel`, `source`, `objects`, `image`, `prebuilt` or `ccache`.
+    /// `kernel`, `source`, `objects`, `image`, `prebuilt`, `taken`, `content` (of a work tree) or `ccache`.
     pub kind: &'static str,
     /// How people name it.
     pub name: String,
@@ -29,9 +29,14 @@ pub struct Entry {
 /// Everything in the cache, what was used last first.
 pub fn list(cache: &CacheDir) -> Outcome<Vec<Entry>> {
     let mut all = Vec::new();
-    for (kind, folder) in [("kernel", "kernels"), ("image", "images"), ("prebuilt", "prebuilt"), ("image", "taken")] {
+    for (kind, folder) in [("kernel", "kernels"), ("image", "images"), ("prebuilt", "prebuilt"), ("taken", "taken")] {
         for path in children(&cache.folder(folder)?)? {
             all.push(entry(kind, path));
+        }
+    }
+    for path in children(&cache.plain_folder("sources")?)?.into_iter().map(|home| home.join("content.git")) {
+        if path.is_dir() {
+            all.push(entry("content", path));
         }
     }
     all.push(entry("ccache", cache.folder("ccache")?));
@@ -76,9 +81,10 @@ pub fn prune(cache: &CacheDir, keep: u64) -> Outcome<Vec<Entry>> {
             continue;
         }
         let home = if entry.kind == "objects" { entry.path.parent().unwrap_or(&entry.path) } else { &entry.path };
-        match free(home) {
-            false => kept.push(entry),
-            true => {
+        // Held until it is gone, so that no build begins in it meanwhile.
+        match held(home) {
+            None => kept.push(entry),
+            Some(_lock) => {
                 remove(&entry.path)?;
                 total = total.saturating_sub(entry.bytes);
                 removed.push(entry.clone());
@@ -122,8 +128,10 @@ fn entry(kind: &'static str, path: PathBuf) -> Entry {
         .filter_map(|file| file.metadata().ok().filter(|facts| facts.is_file()));
     let bytes = files.map(|facts| facts.blocks() * 512).sum();
     // A kernel's description is touched at every use, a build's marker of objects and a tree's record of its patches at every build.
-    let marks = ["meta.json", "System.map", "tree/.git/topolab-applied", "order", "."].map(|mark| path.join(mark));
-    let used = marks.iter().filter_map(|mark| std::fs::metadata(mark).and_then(|m| m.modified()).ok()).max();
+    let marks =
+        ["meta.json", "System.map", "tree/.git/topolab-applied", "order", "vmlinuz"].map(|mark| path.join(mark));
+    let used =
+        marks.iter().chain([&path]).filter_map(|mark| std::fs::metadata(mark).and_then(|m| m.modified()).ok()).max();
     let meta = std::fs::read(path.join("meta.json"))
         .ok()
         .and_then(|text| serde_json::from_slice::<serde_json::Value>(&text).ok());
@@ -138,10 +146,12 @@ fn entry(kind: &'static str, path: PathBuf) -> Entry {
     Entry { kind, name, path, bytes, used: used.unwrap_or(SystemTime::UNIX_EPOCH) }
 }
 
-/// Whether nobody builds in a folder.
-fn free(folder: &Path) -> bool {
-    let Ok(file) = std::fs::File::open(folder.join("lock")) else { return true };
-    Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok()
+/// The lock of a folder that is built in, if it has one and nobody holds it.
+fn held(folder: &Path) -> Option<Option<Flock<std::fs::File>>> {
+    match std::fs::File::open(folder.join("lock")) {
+        Err(_) => Some(None),
+        Ok(file) => Flock::lock(file, FlockArg::LockExclusiveNonblock).ok().map(Some),
+    }
 }
 
 /// Removes an entry: under another name first, so that a killed removal leaves nothing that looks whole.

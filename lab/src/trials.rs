@@ -5,7 +5,7 @@ use crate::fault::{Fault, FaultKind, Outcome, Trying};
 use crate::guest::{self, Birth, Deadlines, Lived};
 use crate::image::{Bundle, Image, Runs, module_places};
 use crate::kernel::Kernel;
-use crate::paths::available_memory;
+use crate::paths::{available_memory, touch};
 use crate::plan::{Plan, PlannedBundle, Trial};
 use crate::progress::Progress;
 use crate::qemu::{Accel, Machine, Qemu};
@@ -211,6 +211,9 @@ impl Bench<'_> {
                 .help("let topolab build the kernel: -k debian:7.2"));
             }
         }
+        // `cache prune` leaves alone what was used lately.
+        kernel.image.parent().into_iter().for_each(|entry| touch(&entry.join("meta.json")));
+        [Some(kernel.image.as_path()), tree].into_iter().flatten().for_each(touch);
         let order = Order {
             protocol: PROTOCOL,
             trial: plan.trial_name(trial),

@@ -32,6 +32,9 @@ pub(super) struct IntakeArgs {
     /// Undo what a mailer did to a patch, where nothing has to be guessed.
     #[arg(long)]
     pub(super) repair: bool,
+    /// Take the patches that are there of a series that is not whole.
+    #[arg(long)]
+    pub(super) partial: bool,
     /// This version of a series instead of the newest in its thread.
     #[arg(long, value_name = "N")]
     pub(super) patch_version: Option<u32>,
@@ -47,7 +50,7 @@ pub(super) enum CompilerArg {
 
 impl IntakeArgs {
     pub(super) fn intake(&self) -> Intake {
-        Intake { unquote: self.unquote, repair: self.repair, version: self.patch_version }
+        Intake { unquote: self.unquote, repair: self.repair, partial: self.partial, version: self.patch_version }
     }
 }
 

@@ -56,7 +56,9 @@ fn text(series: &Series, tried: Option<&Tried>) -> String {
     let mut out = String::new();
     // Writing to a String cannot fail.
     let mut line = |name: &str, value: &str| {
-        let mut lines = value.lines();
+        // What a mail says is shown, not obeyed.
+        let plain: String = value.chars().filter(|c| *c == '\n' || *c == '\t' || !c.is_control()).collect();
+        let mut lines = plain.lines();
         let _ = writeln!(out, "{name:<12} {}", lines.next().unwrap_or_default());
         lines.for_each(|more| {
             let _ = writeln!(out, "{:<12} {more}", "");
@@ -117,7 +119,7 @@ fn json(series: &Series, tried: Option<&Tried>) -> serde_json::Value {
         .iter()
         .map(|patch| {
             serde_json::json!({
-                "title": patch.title, "from": patch.label, "files": patch.files(), "trailers": patch.trailers,
+                "title": patch.title, "read_from": patch.label, "files": patch.files(), "trailers": patch.trailers,
             })
         })
         .collect();

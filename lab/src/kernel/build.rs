@@ -56,7 +56,7 @@ pub(super) fn provide(
     }
     // One builder per key, and one per tree; whoever waited looks again, since the other one may have built this very key.
     let _key = lock::exclusive(&cache.folder("locks")?.join(&key), cancel)?;
-    let _tree = lock::exclusive(&source.folder.join("lock"), cancel)?;
+    let tree = lock::exclusive(&source.folder.join("lock"), cancel)?;
     if let Some(kernel) = store::find(cache, &key)? {
         return Ok(kernel);
     }
@@ -73,6 +73,7 @@ pub(super) fn provide(
         ccache: compiler.cached.then(|| cache.folder("ccache")).transpose()?,
         compiler: &compiler,
         arch: wish.arch,
+        tree_lock: &tree,
         cancel,
     };
     let begun = Instant::now();
@@ -121,6 +122,13 @@ fn say(applied: &[Applied], progress: Progress) {
     }
 }
 
+/// Ends make and its compilers, which share a group; their output ends with them.
+fn end_group(make: &std::process::Child) {
+    if let Ok(group) = i32::try_from(make.id()) {
+        let _ = killpg(Pid::from_raw(group), Signal::SIGTERM);
+    }
+}
+
 /// What make makes of a kernel, and where that lies.
 fn product(arch: Arch) -> (&'static str, &'static str) {
     match arch {
@@ -138,6 +146,7 @@ struct Build<'a> {
     ccache: Option<PathBuf>,
     compiler: &'a Compiler,
     arch: Arch,
+    tree_lock: &'a lock::Held,
     cancel: &'a Cancel,
 }
 
@@ -209,7 +218,7 @@ impl Build<'_> {
         std::fs::write(&memo, &asked).trying(memo.display())
     }
 
-    /// What a configuration depends on: the fragments, the compiler, and every Kconfig file with what it includes.
+    /// What a configuration depends on: the fragments, the compiler, the Kconfig files and what they ask the compiler with.
     fn questions(&self, fragments: &[Fragment]) -> Outcome<String> {
         let mut parts = vec![config::digest(fragments).into_bytes(), self.compiler.version.clone().into_bytes()];
         let tests = [
@@ -285,6 +294,9 @@ impl Build<'_> {
         let mut log = errors.try_clone().trying(self.log.display())?;
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors);
         sys::tie_to_this_thread(&mut command);
+        // A killed lab leaves compilers behind for a moment: the lock is theirs too, so that nobody builds under their hands.
+        let shared = self.tree_lock.try_clone().trying("the tree's lock")?;
+        sys::hand_down(&mut command, shared.into());
         let mut child = command.spawn().trying("make")?;
         let stdout = child.stdout.take().ok_or_else(|| Fault::lab("make has no output"))?;
         let (sender, lines) = channel();
@@ -298,6 +310,10 @@ impl Build<'_> {
         let mut made = 0;
         loop {
             match lines.recv_timeout(Duration::from_millis(100)) {
+                Ok(line) if self.cancel.requested() => {
+                    writeln!(log, "{line}").trying(self.log.display())?;
+                    end_group(&child);
+                }
                 Ok(line) => {
                     writeln!(log, "{line}").trying(self.log.display())?;
                     if STEPS.iter().any(|step| line.starts_with(step)) {
@@ -307,23 +323,20 @@ impl Build<'_> {
                         }
                     }
                 }
-                Err(RecvTimeoutError::Timeout) if self.cancel.requested() => {
-                    // make and its compilers share the group.
-                    if let Ok(group) = i32::try_from(child.id()) {
-                        let _ = killpg(Pid::from_raw(group), Signal::SIGTERM);
-                    }
-                    let _ = child.wait();
-                    self.cancel.check()?;
-                }
+                Err(RecvTimeoutError::Timeout) if self.cancel.requested() => end_group(&child),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
         let status = child.wait().trying("make")?;
         let _ = reader.join();
-        match status.success() {
-            true => Ok(made),
-            false => Err(self.failure(words)),
+        self.cancel.check()?;
+        match (status.success(), status.code()) {
+            (true, _) => Ok(made),
+            (false, Some(_)) => Err(self.failure(words)),
+            // What a signal ended may have left torn files: a fault of the lab, after which they are removed.
+            (false, None) => Err(Fault::lab(format!("make {} was killed ({status})", words.join(" ")))
+                .help("too little memory? the kernel's log says so; the next build goes on from here")),
         }
     }
 

@@ -138,8 +138,8 @@ pub(super) fn commit(
     slot(&home, &PathBuf::from(objects), &commit, progress, cancel).map(source)
 }
 
-/// A work tree as it stands. Its content becomes a commit of a repository of ours; what its .gitignore names, a build's products
-/// above all, is no source.
+/// A work tree as it stands. Its content becomes a commit of a repository of ours; what its repository ignores and does not track, a
+/// build's products above all, is no source.
 pub(super) fn work_tree(folder: &Path, cache: &CacheDir, progress: Progress, cancel: &Cancel) -> Outcome<Source> {
     let place = format!("tree:{}", folder.display());
     let root = folder.canonicalize().map_err(|e| Fault::input(format!("{place}: {e}")))?;
@@ -154,7 +154,8 @@ pub(super) fn work_tree(folder: &Path, cache: &CacheDir, progress: Progress, can
         env: vec![("GIT_DIR", store.clone()), ("GIT_WORK_TREE", root.clone())],
         ours: true,
     };
-    if !store.join("HEAD").is_file() {
+    if !store.join("ready").is_file() {
+        let _ = std::fs::remove_dir_all(&store);
         progress.say(format!("reading {} for the first time", root.display()));
         std::fs::create_dir_all(&store).trying(store.display())?;
         ours.must(&["init", "-q"])?;
@@ -168,23 +169,38 @@ pub(super) fn work_tree(folder: &Path, cache: &CacheDir, progress: Progress, can
         ] {
             ours.must(&["config", key, value])?;
         }
-        // What the user's repository has need not be stored again, and what it tracks is source even where its .gitignore says
-        // otherwise.
+        // What the user's repository has need not be stored again.
         if let Ok(objects) = objects_of(&root)? {
             lend(&store.join("objects"), Path::new(&objects))?;
-            let known = Git::of_user(&root).run(&["rev-parse", "--verify", "HEAD^{tree}"])?;
-            if let Ok(known) = known {
-                ours.must(&["read-tree", known.trim()])?;
-            }
         }
+        std::fs::write(store.join("ready"), "").trying(store.display())?;
     }
     // A killed run leaves its lock; ours says that no other run is at work here.
     let _ = std::fs::remove_file(store.join("index.lock"));
     match objects_of(&root)? {
-        Ok(_) => ours.must(&["add", "-A", "."])?,
-        // Nobody's .gitignore counts without a repository: that of Debian's packages names everything.
-        Err(_) => ours.must(&[&["add", "-A", "-f", "--", "."], PRODUCTS].concat())?,
-    };
+        Ok(_) => {
+            // The user's own excludes hold as well; what the user tracks is source even where a .gitignore names it.
+            let excludes = format!("core.excludesFile={}", root.join(".git/info/exclude").display());
+            ours.must(&["-c", &excludes, "add", "-A", "."])?;
+            let tracked = Git::of_user(&root).run(&["ls-files", "-i", "-c", "--exclude-standard"])?.unwrap_or_default();
+            let there = |name: &&str| root.join(name).symlink_metadata().is_ok();
+            let named: Vec<&str> = tracked.lines().filter(there).collect();
+            for some in named.chunks(1000) {
+                ours.must(&[&["add", "-f", "--"], some].concat())?;
+            }
+        }
+        // Nobody's .gitignore counts without a repository: that of Debian's packages names everything. Then nothing tells source
+        // from products, so there may be none, as kbuild itself demands of a source that is built elsewhere.
+        Err(_) => {
+            if [".config", "include/config", "vmlinux"].iter().any(|made| root.join(made).exists()) {
+                return Err(Fault::input(format!(
+                    "{place}: a kernel was built in this folder, and no repository says what is source"
+                ))
+                .help("make mrproper there, or use image:FILE for the kernel that was built"));
+            }
+            ours.must(&["add", "-A", "-f", "."])?;
+        }
+    }
     if ours.run(&["ls-files", "--error-unmatch", "Makefile", "Kconfig"])?.is_err() {
         return Err(Fault::input(format!(
             "{place}: its .gitignore names the source itself, so that nothing of it is tracked"
@@ -202,29 +218,6 @@ pub(super) fn work_tree(folder: &Path, cache: &CacheDir, progress: Progress, can
         origin: Origin::Commit(commit),
     })
 }
-
-/// What a build leaves in a tree, as the kernel's own .gitignore has it.
-const PRODUCTS: &[&str] = &[
-    ":(exclude)*.o",
-    ":(exclude)*.o.*",
-    ":(exclude)*.a",
-    ":(exclude)*.ko",
-    ":(exclude)*.mod",
-    ":(exclude)*.mod.c",
-    ":(exclude)*.cmd",
-    ":(exclude)*.order",
-    ":(exclude)*.so",
-    ":(exclude)*.so.dbg",
-    ":(exclude).config",
-    ":(exclude).config.old",
-    ":(exclude)include/config",
-    ":(exclude)include/generated",
-    ":(exclude)arch/*/include/generated",
-    ":(exclude)vmlinux",
-    ":(exclude)System.map",
-    ":(exclude)Module.symvers",
-    ":(exclude)arch/*/boot/bzImage",
-];
 
 /// Where the objects of the repository are that a folder is the top of, or why it is none's.
 fn objects_of(root: &Path) -> Outcome<Result<String, String>> {
@@ -266,7 +259,8 @@ fn slot(home: &Path, objects: &Path, commit: &str, progress: Progress, cancel: &
     let slot = match nearest {
         Some((differing, slot)) if differing <= FAR || known.len() >= SLOTS => slot,
         Some(_) | None => {
-            let slot = home.join(format!("slot-{}", known.len()));
+            let taken = |n: &usize| known.iter().any(|(_, slot)| slot.ends_with(format!("slot-{n}")));
+            let slot = home.join(format!("slot-{}", (0..SLOTS).find(|n| !taken(n)).unwrap_or(0)));
             require_disk(home, DISK, "a kernel's work tree and its build")?;
             progress.say(format!("checking {} out into a work tree of the lab", &commit[..12.min(commit.len())]));
             let tree = slot.join("tree");

@@ -8,8 +8,8 @@ use goblin::elf::section_header::{SHF_ALLOC, SHT_NOBITS, SHT_NOTE};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 
-/// Sections that are loaded and say nothing of behaviour: the build id, and names and addresses of symbols, which repeat what the
-/// code has and move with it; `.init.ramfs` is the empty initramfs with its time.
+/// Sections that are loaded and say nothing of behaviour: the build id, and what debuggers and unwinders read, which repeats what
+/// the code has and moves with it.
 const SILENT: &[&str] = &[
     ".notes",
     ".note.gnu.build-id",

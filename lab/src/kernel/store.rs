@@ -62,16 +62,14 @@ pub(super) fn folder(cache: &CacheDir) -> Outcome<PathBuf> {
 
 /// A finished kernel, if the store has it.
 pub(super) fn find(cache: &CacheDir, key: &str) -> Outcome<Option<Kernel>> {
-    read(&folder(cache)?.join(key), key)
+    let entry = folder(cache)?.join(key);
+    crate::paths::touch(&entry.join("meta.json"));
+    read(&entry, key)
 }
 
 fn read(entry: &Path, key: &str) -> Outcome<Option<Kernel>> {
     let path = entry.join("meta.json");
     let Ok(text) = std::fs::read(&path) else { return Ok(None) };
-    // Its time says when it was used last, which decides what `cache prune` removes.
-    if let Ok(file) = std::fs::File::options().append(true).open(&path) {
-        let _ = file.set_modified(std::time::SystemTime::now());
-    }
     let broken = |e: serde_json::Error| {
         Fault::lab(format!("{}: {e}", entry.display())).help("remove this folder; it is made again")
     };

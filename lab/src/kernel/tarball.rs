@@ -38,6 +38,13 @@ pub(super) fn provide(file: &Path, cache: &CacheDir, progress: Progress, cancel:
             Fault::input(format!("{place}: this is no kernel source"))
                 .help("a kernel's tarball has Makefile and Kconfig at its top, or in its one folder")
         })?;
+        // Whoever packs a checkout packs its repository too, or a file that leads to it.
+        let git = tree.join(".git");
+        match git.symlink_metadata() {
+            Ok(facts) if facts.is_dir() => std::fs::remove_dir_all(&git).trying(git.display())?,
+            Ok(_) => std::fs::remove_file(&git).trying(git.display())?,
+            Err(_) => {}
+        }
         std::fs::rename(&tree, scratch.path().join("tree")).trying(tree.display())?;
         let _ = std::fs::remove_dir_all(&raw);
         std::fs::rename(scratch.keep(), &folder).trying(folder.display())?;

@@ -148,7 +148,14 @@ fn am(git: &Git, tree: &Path, patch: &Patch) -> Outcome<Applied> {
         git.words_of(&words)
     };
     let exact = check(None)?;
-    let said = match git.run(&["am", "-q", "--3way", "--keep-non-patch", &path])? {
+    let head = || git.must(&["rev-parse", "HEAD"]);
+    let before = head()?;
+    let said = match git.run(&["am", "-q", "--3way", "--keep-non-patch", "--keep-cr", &path])? {
+        // A merge that finds nothing to do succeeds, and makes no commit.
+        Ok(_) if head()? == before => {
+            return Err(Fault::new(FaultKind::Apply, format!("{} is in this tree already", patch.label))
+                .help("a kernel from before it is the base: name that version with -k"));
+        }
         Ok(_) => {
             let notes = match &exact {
                 Ok(words) => moved(words),
@@ -163,7 +170,7 @@ fn am(git: &Git, tree: &Path, patch: &Patch) -> Outcome<Applied> {
         // git counts the context that must match, patch(1) that which need not; three lines are usual.
         let context = format!("-C{}", 3 - fuzz);
         if let Ok(words) = check(Some(&context))? {
-            if git.run(&["am", "-q", "--keep-non-patch", &context, &path])?.is_ok() {
+            if git.run(&["am", "-q", "--keep-non-patch", "--keep-cr", &context, &path])?.is_ok() {
                 let mut notes = vec![format!("fuzz {fuzz}: {fuzz} of its context lines differ in the tree")];
                 notes.extend(moved(&words));
                 return applied(notes);

@@ -1,12 +1,13 @@
 //! What mailers and archives do to a diff, found and, where nothing has to be guessed, undone.
 //!
 //! A repair is safe because of what comes after it: git applies a hunk only where its context is in the tree, so a context line
-//! that was put right wrongly makes a patch that does not apply, never one that applies elsewhere. Added lines have no such
-//! witness; therefore nothing about them is ever changed but a blank that cannot be told from another one.
+//! that was put right wrongly makes a patch that does not apply, or one whose fuzz is said. Added and removed lines have no such
+//! witness; therefore they are never changed.
 
 use super::diff::{Diff, Hunk};
 
-/// A blank that does not break, which some mailers make of a plain one.
+/// A blank that does not break, which some mailers make of a plain one. Only in front of a context line is it damage: elsewhere the
+/// text may well have one.
 const NO_BREAK: char = '\u{a0}';
 
 /// What is wrong with a diff, each with the line of the text (from 1) where it shows.
@@ -20,27 +21,39 @@ pub(super) enum Damage {
     Count { hunk: usize, line: usize, announced: (usize, usize), found: (usize, usize) },
     /// Code without a single tab or deep blank.
     Flat,
-    /// Blanks that do not break.
+    /// Headers that promise content which is not there.
+    Hollow { first: usize },
+    /// Context lines whose leading blank does not break.
     NoBreak { first: usize, lines: usize },
 }
 
-impl std::fmt::Display for Damage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl Damage {
+    /// In words, with lines counted from the beginning of a text that has some in front.
+    pub(super) fn shown(&self, before: usize) -> String {
         match self {
             Self::LostBlanks { first, lines } => {
-                write!(f, "line {first}: {lines} context line(s) lost their leading blank")
+                format!("line {}: {lines} context line(s) lost their leading blank", first + before)
             }
             Self::Wrapped { first, lines } => {
-                write!(f, "line {first}: {lines} line(s) are the rest of a line that was broken in two")
+                format!("line {}: {lines} line(s) are the rest of a line that was broken in two", first + before)
             }
-            Self::Count { hunk, line, announced, found } => write!(
-                f,
-                "line {line}: hunk {hunk} announces {} old and {} new lines and has {} and {}",
-                announced.0, announced.1, found.0, found.1
+            Self::Count { hunk, line, announced, found } => format!(
+                "line {}: hunk {hunk} announces {} old and {} new lines and has {} and {}",
+                line + before,
+                announced.0,
+                announced.1,
+                found.0,
+                found.1
             ),
-            Self::Flat => write!(f, "no line of the code has a tab: its indentation is lost"),
+            Self::Flat => "no line of the code has a tab: its indentation is lost".into(),
             Self::NoBreak { first, lines } => {
-                write!(f, "line {first}: {lines} line(s) have blanks that do not break (U+00A0)")
+                format!(
+                    "line {}: {lines} context line(s) begin with a blank that does not break (U+00A0)",
+                    first + before
+                )
+            }
+            Self::Hollow { first } => {
+                format!("line {}: a file is named, and none of its content follows", first + before)
             }
         }
     }
@@ -51,37 +64,32 @@ pub(super) fn examine(text: &str) -> Vec<Damage> {
     let diff = Diff::parse(text);
     let lines: Vec<&str> = text.lines().collect();
     let mut found = Vec::new();
-    let stiff: Vec<usize> = (0..lines.len()).filter(|at| inside(&diff, *at) && lines[*at].contains(NO_BREAK)).collect();
-    if let Some(first) = stiff.first() {
-        found.push(Damage::NoBreak { first: first + 1, lines: stiff.len() });
+    // A line that was broken in two pushes one of the last ones out of its hunk.
+    let wrapped = |hunk: &Hunk| !hunk.odd.is_empty() && hunk.left_over == hunk.odd.len();
+    let (broken, rest): (Vec<&Hunk>, Vec<&Hunk>) = diff.hunks.iter().partition(|hunk| wrapped(hunk));
+    let odd = |hunks: &[&Hunk]| -> Vec<usize> { hunks.iter().flat_map(|hunk| hunk.odd.iter().copied()).collect() };
+    let (stiff, lost): (Vec<usize>, Vec<usize>) =
+        odd(&rest).into_iter().partition(|at| lines[*at].starts_with(NO_BREAK));
+    if let [first, more @ ..] = stiff.as_slice() {
+        found.push(Damage::NoBreak { first: first + 1, lines: more.len() + 1 });
     }
-    let wrapped = |hunk: &Hunk| {
-        let rest = hunk.odd.len();
-        rest > 0 && (hunk.old + rest, hunk.new + rest) == hunk.found
-    };
-    let (broken, lost): (Vec<&Hunk>, Vec<&Hunk>) =
-        diff.hunks.iter().filter(|hunk| !hunk.odd.is_empty()).partition(|h| wrapped(h));
-    let at = |hunks: &[&Hunk]| -> Vec<usize> { hunks.iter().flat_map(|hunk| hunk.odd.iter().copied()).collect() };
-    if let [first, rest @ ..] = at(&broken).as_slice() {
-        found.push(Damage::Wrapped { first: first + 1, lines: rest.len() + 1 });
+    if let [first, more @ ..] = odd(&broken).as_slice() {
+        found.push(Damage::Wrapped { first: first + 1, lines: more.len() + 1 });
     }
-    if let [first, rest @ ..] = at(&lost).as_slice() {
-        found.push(Damage::LostBlanks { first: first + 1, lines: rest.len() + 1 });
+    if let [first, more @ ..] = lost.as_slice() {
+        found.push(Damage::LostBlanks { first: first + 1, lines: more.len() + 1 });
     }
     for (n, hunk) in diff.hunks.iter().enumerate() {
-        if hunk.found != (hunk.old, hunk.new) && !wrapped(hunk) {
-            let (announced, found_lines) = ((hunk.old, hunk.new), hunk.found);
-            found.push(Damage::Count { hunk: n + 1, line: hunk.at + 1, announced, found: found_lines });
+        if hunk.found != (hunk.old, hunk.new) {
+            let announced = (hunk.old, hunk.new);
+            found.push(Damage::Count { hunk: n + 1, line: hunk.at + 1, announced, found: hunk.found });
         }
     }
+    found.extend(diff.hollow.first().map(|first| Damage::Hollow { first: first + 1 }));
     if !found.is_empty() && is_flat(&diff, &lines) {
         found.push(Damage::Flat);
     }
     found
-}
-
-fn inside(diff: &Diff, at: usize) -> bool {
-    diff.hunks.iter().any(|hunk| hunk.body.contains(&at))
 }
 
 /// Whether C code, which kernels indent with tabs (Documentation/process/coding-style.rst), has none, though some of it stands in
@@ -97,17 +105,21 @@ fn is_flat(diff: &Diff, lines: &[&str]) -> bool {
 pub(super) fn repair(text: &str) -> Result<(String, Vec<String>), Vec<Damage>> {
     let mut changed = Vec::new();
     let mut lines: Vec<String> = text.lines().map(str::to_string).collect();
-    let diff = Diff::parse(text);
-    let stiff: Vec<usize> = (0..lines.len()).filter(|at| inside(&diff, *at) && lines[*at].contains(NO_BREAK)).collect();
+    let odd: Vec<usize> = Diff::parse(text).hunks.into_iter().flat_map(|hunk| hunk.odd).collect();
+    let stiff: Vec<usize> = odd.into_iter().filter(|at| lines[*at].starts_with(NO_BREAK)).collect();
     for at in &stiff {
-        lines[*at] = lines[*at].replace(NO_BREAK, " ");
+        lines[*at] = lines[*at].replacen(NO_BREAK, " ", 1);
     }
     if !stiff.is_empty() {
-        changed.push(format!("{} line(s): blanks that do not break are plain ones", stiff.len()));
+        changed.push(format!("{} context line(s): the leading blank that does not break is a plain one", stiff.len()));
     }
     let diff = Diff::parse(&joined(&lines));
     let mut blanks = 0;
-    for hunk in diff.hunks.iter().filter(|hunk| !hunk.odd.is_empty() && hunk.found == (hunk.old, hunk.new)) {
+    for hunk in diff
+        .hunks
+        .iter()
+        .filter(|hunk| !hunk.odd.is_empty() && hunk.found == (hunk.old, hunk.new) && hunk.left_over == 0)
+    {
         // A mailer that strips one blank strips it from every line, so that a context line which still begins with one had two:
         // the continuation lines of a comment.
         let kept = lines[hunk.body.clone()].iter().filter(|line| line.starts_with(' '));
@@ -183,8 +195,9 @@ mod tests {
         let long = DIFF.replace("+\treturn;", "+\treturn a\nand b;");
         assert!(matches!(examine(&long)[..], [Damage::Wrapped { first: 9, lines: 1 }]), "{:?}", examine(&long));
         assert!(repair(&long).is_err());
-        let stiff = DIFF.replace("  * words", " \u{a0}* words");
-        assert!(matches!(examine(&stiff)[..], [Damage::NoBreak { first: 10, lines: 1 }]));
+        let stiff = DIFF.replace("\n  * words", "\n\u{a0} * words");
+        assert!(matches!(examine(&stiff)[..], [Damage::NoBreak { first: 10, lines: 1 }]), "{:?}", examine(&stiff));
+        assert_eq!(examine(&DIFF.replace("words", "wo\u{a0}rds")), []);
         assert_eq!(repair(&stiff).expect("repairable").0, DIFF);
     }
 }

@@ -30,6 +30,8 @@ pub(super) struct Mail {
     pub(super) body: String,
     /// What was undone to get it.
     pub(super) undone: Vec<String>,
+    /// Lines in front of the body in what was read; 0 where the body was decoded.
+    pub(super) before: usize,
 }
 
 /// Bytes as text, losslessly.
@@ -62,7 +64,12 @@ fn is_separator(line: &[u8]) -> bool {
     let words: Vec<&str> = rest.split_whitespace().collect();
     let clock = |word: &&str| word.split(':').count() >= 2 && word.chars().all(|c| c.is_ascii_digit() || c == ':');
     let year = |word: &&str| word.len() == 4 && word.chars().all(|c| c.is_ascii_digit());
-    words.len() >= 5 && words.len() <= 8 && words.iter().any(clock) && words.iter().any(year)
+    let day = |word: &&str| ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"].contains(word);
+    words.len() >= 5
+        && words.len() <= 8
+        && words.get(1).is_some_and(day)
+        && words.iter().any(clock)
+        && words.iter().any(year)
 }
 
 /// The messages of an mbox, or the text as a whole where it is none.
@@ -97,6 +104,8 @@ fn has_header(text: &str) -> bool {
 impl Mail {
     /// Reads a mail. A text without a header is a body; its first line may be the subject all the same, as archives print it.
     pub(super) fn parse(label: &str, bytes: &[u8]) -> Self {
+        // A byte order mark, or empty lines in front, would hide the header.
+        let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes).trim_ascii_start();
         let text = decode(bytes);
         let mut mail = match has_header(&text).then(|| MessageParser::default().parse(bytes)).flatten() {
             Some(message) => Self::from_message(&message, bytes),
@@ -125,16 +134,22 @@ impl Mail {
             true => (None, None),
             false => (named("From:"), named("Date:")),
         };
+        let subject_lines = text.lines().count() - body.lines().count();
         let headers = |line: &&str| from.is_some() && (line.starts_with("From:") || line.starts_with("Date:"));
-        let body = body.lines().skip_while(headers).map(|line| format!("{line}\n")).collect();
-        Self { subject, from, date, body, ..Self::default() }
+        let rest: Vec<&str> = body.lines().skip_while(headers).collect();
+        let before = subject_lines + body.lines().count() - rest.len();
+        let body = rest.iter().map(|line| format!("{line}\n")).collect();
+        Self { subject, from, date, body, before, ..Self::default() }
     }
 
     fn from_message(message: &Message<'_>, bytes: &[u8]) -> Self {
         let mut undone = Vec::new();
-        let body = match Self::plain_body(message, bytes) {
-            Some(body) => body,
-            None => Self::decoded_body(message, &mut undone),
+        let (body, before) = match Self::plain_body(message, bytes) {
+            Some(body) => {
+                let head = bytes.len() - encode(&body).len();
+                (body, bytes.iter().take(head).filter(|byte| **byte == b'\n').count())
+            }
+            None => (Self::decoded_body(message, &mut undone), 0),
         };
         let from = message.from().and_then(|from| from.first()).map(|from| {
             let address = from.address().unwrap_or_default();
@@ -153,11 +168,13 @@ impl Mail {
             id: message.message_id().map(str::to_string),
             answers,
             from,
-            date: message.header_raw("Date").map(|date| date.trim().to_string()),
+            // Only one that is understood: git am refuses others.
+            date: message.date().filter(|date| date.is_valid()).map(mail_parser::DateTime::to_rfc822),
             time: message.date().map(mail_parser::DateTime::to_timestamp),
             subject: message.subject().unwrap_or_default().to_string(),
             body,
             undone,
+            before,
         }
         .unflowed(message)
     }

@@ -3,7 +3,7 @@
 use super::mail::{self, Mail};
 use super::series::{Problem, Series};
 use super::subject::Subject;
-use super::thread;
+use super::thread::{self, Held};
 use crate::fault::{Fault, Outcome, Trying};
 use duct::cmd;
 use std::path::{Path, PathBuf};
@@ -15,6 +15,8 @@ pub struct Intake {
     pub unquote: bool,
     /// Undo damage where nothing has to be guessed.
     pub repair: bool,
+    /// Take a part of a series.
+    pub partial: bool,
     /// This version instead of the newest.
     pub version: Option<u32>,
 }
@@ -96,9 +98,9 @@ fn of_path(path: &Path, intake: Intake) -> Outcome<Series> {
         .iter()
         .fold(file.as_str(), |name, end| name.strip_suffix(&format!(".{end}")).unwrap_or(name))
         .to_string();
-    let files = match std::fs::metadata(path).map_err(wrong)?.is_dir() {
+    let (files, held) = match std::fs::metadata(path).map_err(wrong)?.is_dir() {
         true => in_folder(path)?,
-        false => vec![path.to_path_buf()],
+        false => (vec![path.to_path_buf()], Held::Mailbox),
     };
     if files.is_empty() {
         return Err(Fault::input(format!("{}: no *.patch in this folder", path.display()))
@@ -107,6 +109,7 @@ fn of_path(path: &Path, intake: Intake) -> Outcome<Series> {
     let mut mails = Vec::new();
     for file in &files {
         let bytes = std::fs::read(file).map_err(|e| Fault::input(format!("patch {}: {e}", file.display())))?;
+        let bytes = if bytes.starts_with(GZIP) { unzipped(file)? } else { bytes };
         let label = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let parts = mail::split(&bytes);
         let several = parts.len() > 1;
@@ -118,11 +121,24 @@ fn of_path(path: &Path, intake: Intake) -> Outcome<Series> {
             mails.push(Mail::parse(&label, part));
         }
     }
-    Ok(thread::assemble(&name, mails, intake))
+    Ok(thread::assemble(&name, mails, held, intake))
+}
+
+/// How a gzip file begins (RFC 1952, 2.3.1): archives give threads so.
+const GZIP: &[u8] = b"\x1f\x8b";
+
+fn unzipped(file: &Path) -> Outcome<Vec<u8>> {
+    let output = cmd!("gzip", "-dc", file).stdout_capture().stderr_capture().unchecked().run().trying("gzip")?;
+    match output.status.success() {
+        true => Ok(output.stdout),
+        false => {
+            Err(Fault::input(format!("patch {}: {}", file.display(), String::from_utf8_lossy(&output.stderr).trim())))
+        }
+    }
 }
 
 /// The files of a folder in their order.
-fn in_folder(folder: &Path) -> Outcome<Vec<PathBuf>> {
+fn in_folder(folder: &Path) -> Outcome<(Vec<PathBuf>, Held)> {
     let wrong = |e: std::io::Error| Fault::input(format!("patch {}: {e}", folder.display()));
     let listed = |folder: &Path| -> Outcome<Vec<PathBuf>> {
         let entries = std::fs::read_dir(folder).map_err(wrong)?;
@@ -133,14 +149,14 @@ fn in_folder(folder: &Path) -> Outcome<Vec<PathBuf>> {
     };
     let series = folder.join("series");
     if series.is_file() {
-        return quilt(folder, &std::fs::read_to_string(&series).map_err(wrong)?);
+        return Ok((quilt(folder, &std::fs::read_to_string(&series).map_err(wrong)?)?, Held::List));
     }
     // A maildir's mails have no ending (maildir(5)).
     if folder.join("cur").is_dir() && folder.join("new").is_dir() {
-        return Ok([listed(&folder.join("cur"))?, listed(&folder.join("new"))?].concat());
+        return Ok(([listed(&folder.join("cur"))?, listed(&folder.join("new"))?].concat(), Held::Mailbox));
     }
     let wanted = |path: &PathBuf| path.extension().is_some_and(|end| ENDINGS.iter().any(|known| end == *known));
-    Ok(listed(folder)?.into_iter().filter(wanted).collect())
+    Ok((listed(folder)?.into_iter().filter(wanted).collect(), Held::Files))
 }
 
 /// The patches that a quilt series names (quilt(1)): one a line, `#` begins a comment, and only `-p1` is understood.

@@ -33,7 +33,8 @@ impl Patch {
     /// The mail that `git am` takes.
     pub(crate) fn mail(&self) -> Vec<u8> {
         let from = self.from.as_deref().filter(|from| from.contains('<')).unwrap_or("topolab <topolab@localhost>");
-        let date = self.date.as_deref().unwrap_or("Thu, 1 Jan 1970 00:00:00 +0000");
+        // An archive's own form of a date is nothing that git am knows.
+        let date = self.date.as_deref().filter(|date| date.contains(", ")).unwrap_or("Thu, 1 Jan 1970 00:00:00 +0000");
         let message = with_trailers(&self.message, &self.trailers);
         // [PATCH] is what git am removes: a bracket of the title's own stays.
         encode(&format!(

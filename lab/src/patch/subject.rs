@@ -15,46 +15,75 @@ pub(super) struct Subject {
     pub(super) title: String,
 }
 
+/// Most patches of a series: a typing error must not become a list of a billion missing ones.
+const MOST: u32 = 9999;
+
+/// Without the words that mark an answer or a forwarded mail; whether there were any.
+pub(super) fn without_reply(text: &str) -> (bool, &str) {
+    let (mut reply, mut rest) = (false, text.trim_start());
+    while let Some(behind) = ["re:", "fw:", "fwd:", "aw:"].iter().find_map(|word| strip_word(rest, word)) {
+        reply = true;
+        rest = behind.trim_start();
+    }
+    (reply, rest)
+}
+
 impl Subject {
-    /// Reads a subject, `Re: [tip] [PATCH v2 1/3] title`; `None` when it names no patch. Brackets without the word PATCH are a
-    /// list's own.
+    /// Reads a subject, `Re: [tip] [PATCH v2 1/3] title`, however people write it: `[patch V2 02/38]`, `[PATCHv2]`, `[RFC/PATCH
+    /// 1/3]`, `[PATCH][v2]`, `[RFC v2 1/3]`. `None` when it names no patch: an RFC without a number may be a mere question. Other
+    /// brackets are a list's own.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let mut rest = text.as_str();
-        let mut reply = false;
-        while let Some(behind) = ["re:", "fw:", "fwd:", "aw:"].iter().find_map(|word| strip_word(rest, word)) {
-            reply = true;
+        let (reply, mut rest) = without_reply(&text);
+        let mut words: Vec<String> = Vec::new();
+        while let Some((bracket, behind)) = rest.strip_prefix('[').and_then(|inner| inner.split_once(']')) {
+            words.extend(bracket.split([' ', ',', ':', ';']).map(str::to_ascii_lowercase));
+            // A title's own bracket stays: only the first ones, up to that with the word, are a prefix.
             rest = behind.trim_start();
-        }
-        loop {
-            let (bracket, behind) = rest.strip_prefix('[')?.split_once(']')?;
-            rest = behind.trim_start();
-            let words: Vec<&str> = bracket.split_whitespace().collect();
-            if words.iter().any(|word| word.split(',').any(|part| part == "PATCH")) {
-                return Some(Self::of(reply, &words, rest));
+            if words.iter().any(|word| is_patch(word)) && !rest.starts_with("[v") && !rest.starts_with("[V") {
+                break;
             }
         }
-    }
-
-    fn of(reply: bool, words: &[&str], title: &str) -> Self {
-        let version = words.iter().find_map(|word| word.strip_prefix(['v', 'V'])?.parse().ok());
-        let place = words.iter().find_map(|word| {
-            let (number, total) = word.split_once('/')?;
-            Some((number.parse().ok()?, total.parse().ok()?))
-        });
-        Self {
+        let place = words.iter().find_map(|word| place(word));
+        let rfc = words.iter().any(|word| word == "rfc") && place.is_some();
+        if !words.iter().any(|word| is_patch(word)) && !rfc {
+            return None;
+        }
+        let version = words.iter().find_map(|word| version(word));
+        Some(Self {
             reply,
             version: version.unwrap_or(1).max(1),
             number: place.map(|(number, _)| number),
             total: place.map_or(1, |(_, total)| total),
-            title: title.to_string(),
-        }
+            title: rest.to_string(),
+        })
     }
 
     /// Whether it is the letter in front of a series.
     pub(super) fn is_cover(&self) -> bool {
         self.number == Some(0)
     }
+}
+
+/// `patch`, `rfc/patch`, `patchv2`, `patch-next`.
+fn is_patch(word: &str) -> bool {
+    word.split('/').any(|part| {
+        part.strip_prefix("patch")
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('-') || version(rest).is_some())
+    })
+}
+
+/// `v2` of `v2`, `patchv2`, `v2.1`.
+fn version(word: &str) -> Option<u32> {
+    let digits = word.strip_prefix("patch").unwrap_or(word).strip_prefix('v')?;
+    digits.split('.').next()?.parse().ok()
+}
+
+/// `3/12`.
+fn place(word: &str) -> Option<(u32, u32)> {
+    let (number, total) = word.split_once('/')?;
+    let (number, total) = (number.parse().ok()?, total.parse().ok()?);
+    (total <= MOST).then_some((number, total))
 }
 
 /// What is behind a word, in whatever case it is written.
@@ -77,6 +106,15 @@ mod tests {
         assert_eq!(parsed("Re: [RFC PATCH V4 0/2] a"), said(true, 4, Some(0), 2, "a"));
         assert_eq!(parsed("[tip: sched/core] [PATCH RESEND] a"), said(false, 1, None, 1, "a"));
         assert_eq!(parsed("[PATCH v2\n 1/2] folded\n title"), said(false, 2, Some(1), 2, "folded title"));
+        assert_eq!(parsed("[patch V2 02/38] a"), said(false, 2, Some(2), 38, "a"));
+        assert_eq!(parsed("[PATCHv2 1/3] a"), said(false, 2, Some(1), 3, "a"));
+        assert_eq!(parsed("[RFC/PATCH v2 1/3] a"), said(false, 2, Some(1), 3, "a"));
+        assert_eq!(parsed("[RFC v2 1/3] a"), said(false, 2, Some(1), 3, "a"));
+        assert_eq!(parsed("[PATCH-next,v3,1/3] a"), said(false, 3, Some(1), 3, "a"));
+        assert_eq!(parsed("[PATCH][v2] a"), said(false, 2, None, 1, "a"));
+        assert_eq!(parsed("[PATCH net-next v3 2/5] a"), said(false, 3, Some(2), 5, "a"));
+        assert_eq!(parsed("[PATCH v2: 1/2] a"), said(false, 2, Some(1), 2, "a"));
+        assert_eq!(parsed("[PATCH 1/400000000] a"), said(false, 1, None, 1, "a"));
         assert_eq!(parsed("[RFC] no patch here"), None);
         assert_eq!(parsed("sched/fair: plain"), None);
     }

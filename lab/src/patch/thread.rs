@@ -6,7 +6,7 @@ use super::diff::Diff;
 use super::mail::Mail;
 use super::read::Intake;
 use super::series::{Patch, Problem, Series};
-use super::subject::Subject;
+use super::subject::{Subject, without_reply};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A mail with what its subject and its diff say.
@@ -14,6 +14,7 @@ struct Post {
     mail: Mail,
     subject: Option<Subject>,
     diff: bool,
+    reply: bool,
 }
 
 /// `Reviewed-by: Name <address>`; the kinds that say something of a patch (Documentation/process/submitting-patches.rst).
@@ -28,36 +29,68 @@ pub(super) fn trailer(line: &str) -> Option<&str> {
 fn given(line: &str) -> Option<String> {
     let line = line.trim_end();
     let (name, value) = trailer(line)?.split_once(": ")?;
-    let fits = name.ends_with("-by") && name != "Signed-off-by" && value.contains('@');
+    let fits = name.ends_with("-by") && !["Signed-off-by", "Nacked-by"].contains(&name) && value.contains('@');
     fits.then(|| line.to_string())
 }
 
+/// What holds the mails, which decides what their order means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Held {
+    /// A mailbox: any order, and other mails between the patches.
+    Mailbox,
+    /// A folder's files in order of name: every one that has a patch is meant.
+    Files,
+    /// A list that says the order itself.
+    List,
+}
+
 /// Puts a series together.
-pub(super) fn assemble(name: &str, mails: Vec<Mail>, intake: Intake) -> Series {
+pub(super) fn assemble(name: &str, mails: Vec<Mail>, held: Held, intake: Intake) -> Series {
+    let mut ids = BTreeSet::new();
     let posts: Vec<Post> = mails
         .into_iter()
+        // A mailbox of several lists has a mail several times.
+        .filter(|mail| mail.id.as_ref().is_none_or(|id| ids.insert(id.clone())))
         .map(|mail| Post {
             subject: Subject::parse(&mail.subject),
             diff: Diff::parse(&mail.body).begins.is_some(),
+            reply: without_reply(&mail.subject).0,
             mail,
         })
         .collect();
     let mut series = Series { name: name.to_string(), version: 1, ..Series::default() };
-    let is_patch = |post: &&Post| post.diff && !post.subject.as_ref().is_some_and(|s| s.reply);
+    if held == Held::List {
+        let all: Vec<&Post> = posts.iter().filter(|post| post.diff).collect();
+        series.total = all.len() as u32;
+        series.versions.push(1);
+        return finished(series, &all, &[], &posts, intake);
+    }
+    // Where mails say that they are patches, what else has a diff is a commit's notice, a robot's answer, a bug report.
+    let said = posts.iter().any(|post| post.diff && !post.reply && post.subject.is_some());
+    let is_cover = |post: &&Post| !post.reply && post.subject.as_ref().is_some_and(Subject::is_cover);
+    let is_patch = |post: &&Post| {
+        post.diff && !post.reply && !is_cover(post) && (post.subject.is_some() || !said || held == Held::Files)
+    };
     let numbered: Vec<&Post> = posts.iter().filter(is_patch).collect();
     let version = |post: &Post| post.subject.as_ref().map_or(1, |s| s.version);
-    let is_cover = |post: &&Post| post.subject.as_ref().is_some_and(|s| !s.reply && s.is_cover());
     let known: BTreeSet<u32> = numbered.iter().copied().chain(posts.iter().filter(is_cover)).map(version).collect();
     series.versions = known.iter().copied().collect();
+    let there = || known.iter().map(|v| format!("v{v}")).collect::<Vec<_>>().join(", ");
     let Some(wanted) = intake.version.or_else(|| known.last().copied()) else {
         return only_replies(series, &posts, intake);
     };
     series.version = wanted;
     if !known.contains(&wanted) {
-        let there: Vec<String> = known.iter().map(|v| format!("v{v}")).collect();
         series
             .problems
-            .push(Problem::new(format!("there is no version {wanted}")).help(format!("there is {}", there.join(", "))));
+            .push(Problem::new(format!("there is no version {wanted}")).help(format!("there is {}", there())));
+        return series;
+    }
+    if held == Held::Files && known.len() > 1 && intake.version.is_none() {
+        series.problems.push(
+            Problem::new(format!("its files are of several versions: {}", there()))
+                .help("--patch-version N takes those of one; a quilt `series` file says what belongs together"),
+        );
         return series;
     }
     let covers: Vec<&Post> = posts.iter().filter(is_cover).filter(|post| version(post) == wanted).collect();
@@ -66,18 +99,23 @@ pub(super) fn assemble(name: &str, mails: Vec<Mail>, intake: Intake) -> Series {
         series.cover = true;
         series.title = cover.subject.as_ref().map(|s| s.title.clone()).unwrap_or_default();
     }
-    let ordered = order(&mut series, of_it, &covers);
+    let ordered = order(&mut series, of_it, &covers, held, intake);
+    finished(series, &ordered, &covers, &posts, intake)
+}
+
+/// Takes the patches in, with what the mails around them say.
+fn finished(mut series: Series, ordered: &[&Post], covers: &[&Post], posts: &[Post], intake: Intake) -> Series {
     let ids: BTreeMap<&str, Option<usize>> = ordered
         .iter()
         .enumerate()
         .filter_map(|(n, post)| Some((post.mail.id.as_deref()?, Some(n))))
         .chain(covers.iter().filter_map(|post| Some((post.mail.id.as_deref()?, None))))
         .collect();
-    facts(&mut series, covers.iter().chain(&ordered).copied());
-    for post in &ordered {
+    facts(&mut series, covers.iter().chain(ordered).copied());
+    for post in ordered {
         take(&mut series, post, intake);
     }
-    trailers(&mut series, &posts, &ids);
+    trailers(&mut series, posts, &ids);
     if series.title.is_empty() {
         series.title = series.patches.first().map(|patch| patch.title.clone()).unwrap_or_default();
     }
@@ -85,7 +123,7 @@ pub(super) fn assemble(name: &str, mails: Vec<Mail>, intake: Intake) -> Series {
 }
 
 /// The patches of the wanted version by number, and what is missing of them.
-fn order<'a>(series: &mut Series, posts: Vec<&'a Post>, covers: &[&Post]) -> Vec<&'a Post> {
+fn order<'a>(series: &mut Series, posts: Vec<&'a Post>, covers: &[&Post], held: Held, intake: Intake) -> Vec<&'a Post> {
     let subject = |post: &Post| post.subject.clone();
     let total = |post: &Post| post.subject.as_ref().map_or(1, |s| s.total);
     let totals: BTreeSet<u32> = posts
@@ -109,49 +147,72 @@ fn order<'a>(series: &mut Series, posts: Vec<&'a Post>, covers: &[&Post]) -> Vec
         return Vec::new();
     }
     let Some(total) = totals.first().copied() else {
-        // Nobody numbers them: files in order of name, or a single patch.
-        series.total = posts.len() as u32;
-        return posts;
+        return unnumbered(series, posts, held);
     };
     series.total = total;
     let mut by_number: BTreeMap<u32, &Post> = BTreeMap::new();
     for post in posts {
         let number = subject(post).and_then(|s| s.number);
         let Some(number) = number.filter(|n| (1..=total).contains(n)) else {
-            series.notes.push(format!(
-                "`{}` ({}) is not one of the {total} and is left out",
-                post.mail.subject, post.mail.label
-            ));
+            let left = format!("`{}` ({}) is not one of the {total}", post.mail.subject, post.mail.label);
+            match held {
+                Held::Mailbox => series.notes.push(format!("{left} and is left out")),
+                Held::Files | Held::List => series.problems.push(
+                    Problem::new(left)
+                        .help("a quilt `series` file says which patches belong together, and in which order"),
+                ),
+            }
             continue;
         };
         // Sent again: the later one counts.
         match by_number.get(&number) {
-            Some(known) if known.mail.time > post.mail.time => {}
             Some(known) if subject(known).map(|s| s.title) != subject(post).map(|s| s.title) => {
                 series.problems.push(Problem::new(format!("there are two different patches {number}/{total}")).detail(
                     format!("{}: {}\n{}: {}", known.mail.label, known.mail.subject, post.mail.label, post.mail.subject),
                 ));
             }
+            Some(known) if known.mail.time > post.mail.time => {}
             Some(_) | None => {
                 by_number.insert(number, post);
             }
         }
     }
     series.missing = (1..=total).filter(|n| !by_number.contains_key(n)).collect();
-    if !series.missing.is_empty() {
+    if intake.partial && !by_number.is_empty() && !series.missing.is_empty() {
+        series.notes.push(format!("only {} of {total} patches, as asked", by_number.len()));
+    } else if !series.missing.is_empty() {
         let missing: Vec<String> = series.missing.iter().map(|n| format!("{n}/{total}")).collect();
         let id = covers.iter().chain(by_number.values()).find_map(|post| post.mail.id.clone());
         let what = match by_number.is_empty() {
             true => format!("this is the cover letter of a series of {total}, without its patches"),
             false => format!("the series is incomplete: {} missing", missing.join(", ")),
         };
-        let whole = "give the whole thread as an mbox, or the folder that `git format-patch` or b4 made";
+        let whole = "give the whole thread as an mbox, or the folder that `git format-patch` or b4 made, or take what is here with --partial";
         series.problems.push(Problem::new(what).detail(format!("missing: {}", missing.join(", "))).help(match id {
             Some(id) => format!("{whole}; with b4: `b4 am {id}`"),
             None => whole.into(),
         }));
     }
     by_number.into_values().collect()
+}
+
+/// Patches that nobody numbers: files in order of name, or one patch, perhaps sent again.
+fn unnumbered<'a>(series: &mut Series, posts: Vec<&'a Post>, held: Held) -> Vec<&'a Post> {
+    let titles: BTreeSet<&str> = posts.iter().map(|post| post.mail.subject.as_str()).collect();
+    let posts = match held {
+        Held::Files | Held::List => posts,
+        Held::Mailbox if titles.len() <= 1 => posts.into_iter().max_by_key(|post| post.mail.time).into_iter().collect(),
+        Held::Mailbox => {
+            series.problems.push(
+                Problem::new("there are several patches in it, and no number says that they are a series")
+                    .detail(titles.into_iter().collect::<Vec<_>>().join("\n"))
+                    .help("give each its own file; a folder's files are taken in order of name"),
+            );
+            Vec::new()
+        }
+    };
+    series.total = posts.len() as u32;
+    posts
 }
 
 /// base-commit (git format-patch --base) and change-id (b4).
@@ -172,6 +233,11 @@ fn take(series: &mut Series, post: &Post, intake: Intake) {
     let say = |text: &str| if several { format!("{label}: {text}") } else { text.to_string() };
     series.notes.extend(post.mail.undone.iter().map(|note| say(note)));
     let mut body = post.mail.body.clone();
+    // As git and patch(1) strip one part of every path, those without one get it.
+    if Diff::parse(&body).bare_paths {
+        body = with_prefixes(&body);
+        series.notes.push(say("its paths had no a/ and b/ in front, and have them now"));
+    }
     let damages = damage::examine(&body);
     if !damages.is_empty() {
         match (intake.repair, damage::repair(&body)) {
@@ -181,21 +247,19 @@ fn take(series: &mut Series, post: &Post, intake: Intake) {
             }
             (true, Err(left)) => {
                 series.problems.push(mangled(
-                    label,
+                    &post.mail,
                     &left,
-                    Some("this cannot be undone without guessing; get the mail itself, for example with `b4 am`"),
+                    "this cannot be undone without guessing; get the mail itself, for example with `b4 am`",
                 ));
             }
             (false, Ok(_)) => {
-                series.problems.push(mangled(label, &damages, Some("--repair undoes this, and says what it changed")));
+                series.problems.push(mangled(&post.mail, &damages, "--repair undoes this, and says what it changed"));
             }
             (false, Err(_)) => {
                 series.problems.push(mangled(
-                    label,
+                    &post.mail,
                     &damages,
-                    Some(
-                        "not all of this can be undone without guessing; get the mail itself, for example with `b4 am`",
-                    ),
+                    "not all of this can be undone without guessing; get the mail itself, for example with `b4 am`",
                 ));
             }
         }
@@ -204,8 +268,13 @@ fn take(series: &mut Series, post: &Post, intake: Intake) {
     if let Some((file, why)) = diff.hostile() {
         series.problems.push(Problem::new(format!("{label}: `{file}` {why}")).help("nothing was applied"));
     }
-    if diff.binary {
-        series.notes.push(say("it has binary files"));
+    if diff.unusable {
+        series.problems.push(
+            Problem::new(format!(
+                "{label}: it says of a binary file only that it differs, or is a merge's combined diff"
+            ))
+            .help("git diff --binary, or the diff against one parent, can be applied"),
+        );
     }
     let lines: Vec<&str> = body.lines().collect();
     let begins = diff.begins.unwrap_or(lines.len());
@@ -215,6 +284,9 @@ fn take(series: &mut Series, post: &Post, intake: Intake) {
         None if !post.mail.subject.is_empty() => post.mail.subject.clone(),
         None => label.clone(),
     };
+    if let Some(problem) = short_of_its_stat(label, head, &diff, &lines) {
+        series.problems.push(problem);
+    }
     let message = head.iter().take_while(|line| **line != "---");
     series.patches.push(Patch {
         title,
@@ -227,20 +299,85 @@ fn take(series: &mut Series, post: &Post, intake: Intake) {
     });
 }
 
-fn mangled(label: &str, damages: &[Damage], help: Option<&str>) -> Problem {
-    let lines: Vec<String> = damages.iter().map(Damage::to_string).collect();
-    let problem = Problem::new(format!("{label}: the patch is mangled")).detail(lines.join("\n"));
-    match help {
-        Some(help) => problem.help(help),
-        None => problem,
+fn mangled(mail: &Mail, damages: &[Damage], help: &str) -> Problem {
+    let lines: Vec<String> = damages.iter().map(|damage| damage.shown(mail.before)).collect();
+    Problem::new(format!("{}: the patch is mangled", mail.label)).detail(lines.join("\n")).help(help)
+}
+
+/// Whether the diffstat in front of a diff promises more than follows: a reviewer who quotes cuts whole files and hunks, which
+/// leaves the rest sound.
+fn short_of_its_stat(label: &str, head: &[&str], diff: &Diff, lines: &[&str]) -> Option<Problem> {
+    let stat = head
+        .iter()
+        .rev()
+        .find(|line| line.contains(" changed") && line.trim_start().starts_with(|c: char| c.is_ascii_digit()))?;
+    let number = |word: &str| -> Option<usize> {
+        stat.split(',').find(|part| part.contains(word))?.split_whitespace().next()?.parse().ok()
+    };
+    if diff.binary {
+        return None;
     }
+    let body = || diff.hunks.iter().flat_map(|hunk| lines[hunk.body.clone()].iter());
+    let count = |sign: char| body().filter(|line| line.starts_with(sign)).count();
+    let promised = (number("file")?, number("insertion").unwrap_or(0), number("deletion").unwrap_or(0));
+    let found = (diff.files.len(), count('+'), count('-'));
+    let less = found.0 < promised.0 || found.1 < promised.1 || found.2 < promised.2;
+    less.then(|| {
+        Problem::new(format!("{label}: some of the diff is missing"))
+            .detail(format!(
+                "its summary says {} files, {} insertions, {} deletions; {}, {} and {} are here",
+                promised.0, promised.1, promised.2, found.0, found.1, found.2
+            ))
+            .help("get the whole mail, for example with `b4 am`")
+    })
+}
+
+/// A text whose paths have the prefixes that git gives them.
+fn with_prefixes(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut out = String::new();
+    for (n, line) in lines.iter().enumerate() {
+        let beside =
+            |at: Option<usize>, word: &str| at.and_then(|at| lines.get(at)).is_some_and(|line| line.starts_with(word));
+        let header = beside(n.checked_sub(1), "--- ") && beside(Some(n + 1), "@@ -");
+        let prefixed = match line.split_once(' ') {
+            Some(("diff", both)) if both.starts_with("--git ") => {
+                both["--git ".len()..].split_once(' ').map(|(old, new)| format!("diff --git a/{old} b/{new}"))
+            }
+            Some(("---", name)) if beside(Some(n + 1), "+++ ") && beside(Some(n + 2), "@@ -") => {
+                Some(format!("--- a/{name}"))
+            }
+            Some(("+++", name)) if header => Some(format!("+++ b/{name}")),
+            _ => None,
+        };
+        let kept = prefixed.filter(|_| !line.contains("/dev/null")).unwrap_or_else(|| line.to_string());
+        out.push_str(&kept);
+        out.push('\n');
+    }
+    out
+}
+
+/// The trailers in a reply's own words, before its signature and before an original that is quoted without marks. A long one may go
+/// on in the next line.
+fn said_in(body: &str) -> Vec<String> {
+    let end = |line: &&str| *line != "-- " && !line.starts_with("-----Original Message");
+    let lines: Vec<&str> = body.lines().take_while(end).collect();
+    let joined = |n: usize| match lines.get(n + 1) {
+        Some(next) if !lines[n].contains('@') && next.starts_with([' ', '\t']) => {
+            format!("{} {}", lines[n].trim_end(), next.trim())
+        }
+        Some(_) | None => lines[n].to_string(),
+    };
+    (0..lines.len()).filter_map(|n| given(&joined(n))).collect()
 }
 
 /// What replies say of the patches that they answer, of all of them where they answer the cover letter.
 fn trailers(series: &mut Series, posts: &[Post], ids: &BTreeMap<&str, Option<usize>>) {
-    for post in posts.iter().filter(|post| post.subject.as_ref().is_some_and(|s| s.reply)) {
-        let said: Vec<String> = post.mail.body.lines().take_while(|line| *line != "-- ").filter_map(given).collect();
-        if said.is_empty() {
+    for post in posts.iter().filter(|post| post.reply && !post.diff) {
+        let said = said_in(&post.mail.body);
+        // An answer to another version, which a shared cover letter would let through.
+        let other = post.subject.as_ref().is_some_and(|s| s.version != series.version);
+        if said.is_empty() || other {
             continue;
         }
         let answered = post.mail.answers.iter().rev().find_map(|id| ids.get(id.as_str()).copied());
@@ -269,8 +406,19 @@ fn only_replies(mut series: Series, posts: &[Post], intake: Intake) -> Series {
         (Some((post, mail)), true) => {
             let subject = Subject::parse(&mail.subject).map(|s| Subject { reply: false, ..s });
             series.version = subject.as_ref().map_or(1, |s| s.version);
+            if let Some((number, total)) = subject.as_ref().and_then(|s| Some((s.number?, s.total)))
+                && total > 1
+                && !intake.partial
+            {
+                series.total = total;
+                series.missing = (1..=total).filter(|n| *n != number).collect();
+                series.problems.push(
+                    Problem::new(format!("this is only patch {number} of {total}"))
+                        .help("give the whole thread, or take this one with --partial"),
+                );
+            }
             series.notes.push(format!("taken from the quotation in {}", post.mail.label));
-            let fresh = Post { subject, diff: true, mail };
+            let fresh = Post { subject, diff: true, reply: false, mail };
             facts(&mut series, std::iter::once(&fresh));
             take(&mut series, &fresh, intake);
             if let Some(patch) = series.patches.first() {
@@ -282,6 +430,13 @@ fn only_replies(mut series: Series, posts: &[Post], intake: Intake) -> Series {
             series.problems.push(
                 Problem::new(format!("{}: the patch is only quoted in a reply", post.mail.label))
                     .help("--unquote takes it out of the quotation"),
+            );
+        }
+        (None, _) if posts.iter().any(|post| post.diff) => {
+            let one = posts.iter().find(|post| post.diff).map(|post| post.mail.label.clone()).unwrap_or_default();
+            series.problems.push(
+                Problem::new(format!("{one} has a diff of its own, but is a reply and no patch"))
+                    .help("save the diff as a file of its own if it is what you want"),
             );
         }
         (None, _) => {
@@ -298,12 +453,18 @@ fn only_replies(mut series: Series, posts: &[Post], intake: Intake) -> Series {
 
 /// The depth of a line's quotation and what is behind it.
 fn quotation(line: &str) -> (usize, &str) {
+    let (depth, rest) = marks(line);
+    (depth, rest.strip_prefix(' ').filter(|_| depth > 0).unwrap_or(rest))
+}
+
+/// The depth of a line's quotation, and everything behind the marks.
+fn marks(line: &str) -> (usize, &str) {
     let (mut depth, mut rest) = (0, line);
     while let Some(inner) = rest.strip_prefix('>').or_else(|| rest.strip_prefix(" >").filter(|_| depth > 0)) {
         depth += 1;
         rest = inner;
     }
-    (depth, rest.strip_prefix(' ').filter(|_| depth > 0).unwrap_or(rest))
+    (depth, rest)
 }
 
 /// The mail that another one quotes.

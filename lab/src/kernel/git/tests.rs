@@ -114,9 +114,18 @@ fn a_tree_without_git_is_a_source_too() {
     std::fs::remove_dir_all(scene.user().join(".git")).expect("a repository");
     // As Debian's source packages have it.
     scene.write(".gitignore", "*.o\n/*\n!/debian/\n");
-    let source = scene.as_it_stands();
-    assert_eq!(read(&source, "kernel/f.c"), "dirty\n");
-    assert!(!source.tree().join("kernel/f.o").exists(), "a product is no source");
+    assert_eq!(read(&scene.as_it_stands(), "kernel/f.c"), "dirty\n");
+    scene.write(".config", "");
+    let built = work_tree(&scene.user(), &scene.cache, Progress::choose(true), &Cancel::default());
+    assert!(built.is_err_and(|fault| fault.message.contains("built in this folder")));
+}
+
+#[test]
+fn what_a_repository_tracks_is_source_though_it_ignores_it() {
+    let scene = Scene::new();
+    scene.write(".gitignore", "/*\n");
+    assert!(scene.as_it_stands().tree().ends_with("tree"));
+    assert_eq!(read(&scene.as_it_stands(), "kernel/f.c"), "dirty\n");
 }
 
 #[test]

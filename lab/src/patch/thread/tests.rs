@@ -30,7 +30,7 @@ fn patch(id: &str, answers: &str, subject: &str, word: &str) -> String {
 fn assembled(mbox: &str, intake: Intake) -> Series {
     let parts = split(mbox.as_bytes());
     let mails = parts.iter().enumerate().map(|(n, part)| Mail::parse(&format!("mail {}", n + 1), part)).collect();
-    assemble("t", mails, intake)
+    assemble("t", mails, Held::Mailbox, intake)
 }
 
 fn titles(series: &Series) -> Vec<&str> {
@@ -126,6 +126,50 @@ fn a_patch_sent_again_replaces_itself_and_two_of_one_number_are_refused() {
     assert!(assembled(&mixed, Intake::default()).problems[0].message.contains("more than one series"));
 }
 
+#[test]
+fn what_is_no_patch_of_the_thread_is_left_out() {
+    let notice = post("n@x", "", "[tip: sched/core] f: one", &diff("tip"));
+    let robot = post("b@x", "1@x", "Re: [PATCH 1/2] f: one", &format!("Reviewed-by: B Ot <b@x>\n{}", diff("robot")));
+    let noisy = [thread(), notice, robot, thread()].concat();
+    let series = assembled(&noisy, Intake::default());
+    assert_eq!((series.problems.len(), titles(&series)), (0, vec!["f: one", "f: two"]));
+    assert!(series.content().contains("eins") && !series.patches[0].trailers.iter().any(|t| t.contains("b@x")));
+    let several = [post("1@x", "", "[PATCH] f: a", &diff("a")), post("2@x", "", "[PATCH] f: b", &diff("b"))].concat();
+    assert!(assembled(&several, Intake::default()).problems[0].message.contains("several patches"));
+    let reply = post("1@x", "", "Re: something", &format!("Like this?\n\n{}", diff("a")));
+    assert!(assembled(&reply, Intake::default()).problems[0].message.contains("diff of its own"));
+}
+
+#[test]
+fn a_list_says_the_order_and_a_folder_leaves_nothing_out() {
+    let mail =
+        |subject: &str, word: &str| Mail::parse(word, &split(post(word, "", subject, &diff(word)).as_bytes())[0]);
+    let mixed = vec![mail("[PATCH v3 2/7] f: b", "b"), mail("[PATCH 1/3] f: a", "a")];
+    let listed = assemble("t", mixed.clone(), Held::List, Intake::default());
+    assert_eq!((listed.problems.len(), titles(&listed)), (0, vec!["f: b", "f: a"]));
+    assert!(assemble("t", mixed, Held::Files, Intake::default()).problems[0].message.contains("several versions"));
+    let extra = vec![mail("[PATCH 1/1] f: a", "a"), mail("[PATCH] f: fix", "fix")];
+    assert!(assemble("t", extra, Held::Files, Intake::default()).problems[0].message.contains("not one of the 1"));
+}
+
+#[test]
+fn a_part_is_taken_when_asked_and_a_cut_diff_is_seen() {
+    let part = patch("2@x", "0@x", "[PATCH v3 2/3] f: two", "zwei");
+    let series = assembled(&part, Intake { partial: true, ..Intake::default() });
+    assert_eq!((series.problems.len(), titles(&series)), (0, vec!["f: two"]));
+    let stat = " f.c | 2 +-\n 2 files changed, 2 insertions(+), 2 deletions(-)\n";
+    let cut = patch("1@x", "", "[PATCH] f: one", "eins").replace(" f.c | 2 +-\n", stat);
+    assert!(assembled(&cut, Intake::default()).problems[0].message.contains("some of the diff is missing"));
+}
+
+#[test]
+fn paths_without_prefixes_get_them() {
+    let bare = patch("1@x", "", "[PATCH] f: one", "eins").replace("a/kernel", "kernel").replace("b/kernel", "kernel");
+    let series = assembled(&bare, Intake::default());
+    assert_eq!((series.problems.len(), series.content()), (0, diff("eins")));
+    assert!(series.notes[0].contains("no a/ and b/"), "{:?}", series.notes);
+}
+
 /// A review that quotes the patch and answers between its lines.
 fn review() -> String {
     let original = format!("f: words\n\nSigned-off-by: A Person <a@x>\n---\n f.c | 2 +-\n\n{}-- \n", diff("eins"));
@@ -177,7 +221,7 @@ fn bytes_that_are_no_characters_reach_git_as_they_came() {
     let at = wanted.windows(4).position(|w| w == b"caf\n").expect("the word") + 3;
     let wanted = [&wanted[..at], b"\xe9", &wanted[at..]].concat();
     mail.extend_from_slice(&wanted);
-    let series = assemble("t", vec![Mail::parse("m", &mail)], Intake::default());
+    let series = assemble("t", vec![Mail::parse("m", &mail)], Held::Mailbox, Intake::default());
     let sent = series.patches[0].mail();
     assert!(sent.windows(wanted.len()).any(|w| w == wanted), "{}", String::from_utf8_lossy(&sent));
 }
@@ -208,7 +252,7 @@ fn damage_is_named_repaired_when_asked_and_never_guessed() {
 #[test]
 fn bare_diffs_keep_the_order_of_their_files() {
     let mails = ["a", "b"].map(|word| Mail::parse(&format!("{word}.patch"), diff(word).as_bytes()));
-    let series = assemble("t", mails.to_vec(), Intake::default());
+    let series = assemble("t", mails.to_vec(), Held::Files, Intake::default());
     assert_eq!((titles(&series), series.total), (vec!["a.patch", "b.patch"], 2));
 }
 
@@ -235,7 +279,7 @@ proptest::proptest! {
         let end = (at + cut).min(chars.len());
         let mutant: String = chars[..at].iter().copied().chain(put.chars()).chain(chars[end..].iter().copied()).collect();
         for (unquote, repair) in [(false, false), (true, true)] {
-            let series = assembled(&mutant, Intake { unquote, repair, version: None });
+            let series = assembled(&mutant, Intake { unquote, repair, ..Intake::default() });
             series.patches.iter().for_each(|patch| { patch.mail(); });
             proptest::prop_assert!(!series.patches.is_empty() || !series.problems.is_empty());
         }
