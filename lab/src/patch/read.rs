@@ -213,3 +213,35 @@ fn joined_lines(label: &str, bytes: &[u8]) -> Option<Series> {
         ..Series::default()
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_archive_s_joined_lines_still_say_what_the_mail_was() {
+        let filler = "X-Long: some header or other ".repeat(30);
+        let text = format!(
+            "From a@b Thu Jan 1 00:00:00 1970 {filler}Subject: [PATCH v2 0/3] f: words Date: Mon, 30 Nov 2026 Message-ID: <7@x> all the rest"
+        );
+        let series = joined_lines("seed", text.as_bytes()).expect("a cover letter");
+        assert_eq!((series.version, series.missing.as_slice(), series.cover), (2, &[1, 2, 3][..], true));
+        assert!(series.problems[0].help.as_deref().is_some_and(|help| help.ends_with("`b4 am 7@x`")));
+        let one = text.replace("v2 0/3", "v2");
+        let series = joined_lines("seed", one.as_bytes()).expect("a mail");
+        assert!(series.problems[0].message.contains("joined into one"));
+        assert!(joined_lines("mail", b"Subject: [PATCH] x\n\nbody\n").is_none());
+    }
+
+    #[test]
+    fn a_message_is_named_by_id_or_by_its_address() {
+        let id = |text: &str| match Source::parse(text) {
+            Source::Message(id) => Some(id),
+            Source::Path(_) => None,
+        };
+        assert_eq!(id("<2026.1@x.org>").as_deref(), Some("2026.1@x.org"));
+        assert_eq!(id("https://archive.example/all/2026.1@x.org/T/#u").as_deref(), Some("2026.1@x.org"));
+        assert_eq!(id("patches/a@b"), None);
+        assert_eq!(id("a.patch"), None);
+    }
+}
