@@ -19,6 +19,7 @@ pub mod patch;
 pub mod paths;
 pub mod plan;
 pub mod progress;
+pub mod prove;
 pub mod qemu;
 pub mod report;
 pub mod results;

@@ -38,7 +38,7 @@ fn floors() -> BTreeMap<&'static str, u32> {
         &["image", "kernel", "guest"],
         &["plan"],
         &["results", "verdict"],
-        &["report", "trials", "bench"],
+        &["report", "trials", "bench", "prove"],
         &["doctor", "cli"],
     ];
     (0..).zip(floors).flat_map(|(floor, names)| names.iter().map(move |name| (*name, floor))).collect()

@@ -4,6 +4,7 @@ use super::kernel_args::KernelArgs;
 use super::{Context, Format};
 use crate::bench::{self, AccelWish, Finished, RunWish};
 use crate::fault::{Fault, Outcome};
+use crate::prove;
 use crate::qemu::quote;
 use crate::report;
 use clap::{Args, ValueEnum};
@@ -52,6 +53,9 @@ pub(super) struct RunArgs {
     /// Seconds until a trial must be over.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     deadline: Option<u64>,
+    /// Run everything twice, and fail unless both runs are the same to the byte; --clock virtual only.
+    #[arg(long)]
+    prove: bool,
     /// Measure even when the guest is not the declared machine; every record says so.
     #[arg(long)]
     allow_mismatch: bool,
@@ -118,7 +122,18 @@ fn go(command: &str, args: &RunArgs, against_base: bool, context: &Context) -> O
         allow_mismatch: args.allow_mismatch,
         results: context.results.clone(),
     };
-    let Finished { plan, trials, store } = bench::run(&wish, context.lab(&context.cache()?))?;
+    if args.prove && args.clock != Clock::Virtual {
+        return Err(Fault::input("--prove compares two runs, which only --clock virtual makes the same"));
+    }
+    let cache = context.cache()?;
+    let first = bench::run(&wish, context.lab(&cache))?;
+    if args.prove {
+        context.progress.say("once more, to compare");
+        let second = bench::run(&wish, context.lab(&cache))?;
+        prove::same(&first, &second)?;
+        context.progress.say("both runs are the same: records, and consoles up to the end of the measurement");
+    }
+    let Finished { plan, trials, store } = first;
     let summary = report::summarise(&plan, &trials);
     let json = report::json(command, &plan, &trials, &summary);
     store.finish(&json)?;

@@ -50,7 +50,7 @@ pub(super) fn assemble(name: &str, mails: Vec<Mail>, held: Held, intake: Intake)
     let posts: Vec<Post> = mails
         .into_iter()
         // A mailbox of several lists has a mail several times.
-        .filter(|mail| mail.id.as_ref().is_none_or(|id| ids.insert(id.clone())))
+        .filter(|mail| held != Held::Mailbox || mail.id.as_ref().is_none_or(|id| ids.insert(id.clone())))
         .map(|mail| Post {
             subject: Subject::parse(&mail.subject),
             diff: Diff::parse(&mail.body).begins.is_some(),

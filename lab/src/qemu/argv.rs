@@ -327,6 +327,25 @@ pub fn quote(word: &str) -> String {
     }
 }
 
+/// The options that QEMU's last words are about. It names most of them itself (`qemu-system-x86_64: -smp 8: …`); where it names none,
+/// as when an assertion fails, those that describe the machine are the ones to look at.
+pub(super) fn blamed(words: &[String], said: &str) -> String {
+    let options = || words.iter().zip(words.iter().skip(1)).filter(|(option, _)| option.starts_with('-'));
+    let named = |(option, value): &(&String, &String)| {
+        said.contains(&format!("{option} {value}")) || said.contains(&format!(" {option}:"))
+    };
+    let shown = |(option, value): (&String, &String)| format!("{option} {}", quote(value));
+    let by_itself: Vec<String> = options().filter(named).map(shown).collect();
+    if !by_itself.is_empty() {
+        return by_itself.join("\n");
+    }
+    options()
+        .filter(|(option, _)| ["-machine", "-cpu", "-smp"].contains(&option.as_str()))
+        .map(shown)
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
 /// A command line that a person can paste into a shell.
 pub fn paste(program: &str, words: &[String]) -> String {
     let mut out = program.to_string();
@@ -389,5 +408,12 @@ mod tests {
     fn pasted_words_survive_a_shell() {
         let words = vec!["-append".to_string(), "a b".into(), "it's".into(), String::new()];
         assert_eq!(paste("qemu", &words), "qemu \\\n  -append 'a b' 'it'\\''s' ''");
+    }
+
+    #[test]
+    fn the_option_to_blame_is_named() {
+        let words: Vec<String> = ["-S", "-machine", "q35", "-cpu", "a,b", "-smp", "8"].map(str::to_string).to_vec();
+        assert_eq!(blamed(&words, "qemu: -smp 8: too many"), "-smp 8");
+        assert_eq!(blamed(&words, "encode_topo_cpuid1f: Assertion failed"), "-machine q35\n-cpu a,b\n-smp 8");
     }
 }

@@ -65,7 +65,7 @@ pub fn start(launch: Launch<'_>) -> Outcome<Running> {
         Clock::Real => {}
     }
     let mut child = command.spawn().trying(program.display())?;
-    let begun = connect(&mut child, monitor, stderr).and_then(|mut monitor| {
+    let begun = connect(&mut child, words, monitor, stderr).and_then(|mut monitor| {
         match clock {
             Clock::Virtual => turnstile::require(stderr)?,
             Clock::Real => {}
@@ -73,7 +73,7 @@ pub fn start(launch: Launch<'_>) -> Outcome<Running> {
         let begun = monitor.execute(&qmp::cont {}).map(|_| ()).map_err(|e| e.to_string());
         match begun {
             Ok(()) => Ok(monitor),
-            Err(why) => Err(refusal(&mut child, &why, stderr)?),
+            Err(why) => Err(refusal(&mut child, &why, words, stderr)?),
         }
     });
     match begun {
@@ -87,14 +87,14 @@ pub fn start(launch: Launch<'_>) -> Outcome<Running> {
     }
 }
 
-fn connect(child: &mut Child, socket: &Path, stderr: &Path) -> Outcome<Monitor> {
+fn connect(child: &mut Child, words: &[String], socket: &Path, stderr: &Path) -> Outcome<Monitor> {
     let begun = Instant::now();
     let stream = loop {
         if let Ok(stream) = UnixStream::connect(socket) {
             break stream;
         }
         if let Some(status) = child.try_wait().trying("wait for QEMU")? {
-            return Err(Fault::lab(format!("QEMU refused to start ({status})")).detail(words_of(stderr)));
+            return Err(refused(status, words, stderr));
         }
         if begun.elapsed() > MONITOR_DEADLINE {
             return Err(Fault::lab(format!("QEMU did not open its monitor in {} s", MONITOR_DEADLINE.as_secs()))
@@ -116,16 +116,23 @@ fn connect(child: &mut Child, socket: &Path, stderr: &Path) -> Outcome<Monitor> 
     };
     match shaken {
         Ok(()) => Ok(monitor),
-        Err(why) => Err(refusal(child, &why, stderr)?),
+        Err(why) => Err(refusal(child, &why, words, stderr)?),
     }
 }
 
+/// A QEMU that ended before the guest began, in its own words, with the options that they are about.
+fn refused(status: ExitStatus, words: &[String], stderr: &Path) -> Fault {
+    let said = words_of(stderr);
+    let blamed = super::argv::blamed(words, &said);
+    Fault::lab(format!("QEMU refused to start ({status})")).detail(format!("{said}\n\nasked for:\n{blamed}"))
+}
+
 /// Why a QEMU whose handshake failed did so: it is about to end, or it is alive and talks nonsense.
-fn refusal(child: &mut Child, why: &str, stderr: &Path) -> Outcome<Fault> {
+fn refusal(child: &mut Child, why: &str, words: &[String], stderr: &Path) -> Outcome<Fault> {
     let begun = Instant::now();
     while begun.elapsed() < QUIT_GRACE {
         if let Some(status) = child.try_wait().trying("wait for QEMU")? {
-            return Ok(Fault::lab(format!("QEMU refused to start ({status})")).detail(words_of(stderr)));
+            return Ok(refused(status, words, stderr));
         }
         std::thread::sleep(Duration::from_millis(10));
     }

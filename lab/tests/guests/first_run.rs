@@ -99,3 +99,16 @@ fn the_patch_moves_the_work() {
     assert!(value(quiet, tail, "patched") < 0.85 * value(quiet, tail, "base"), "{}", quiet["verdicts"]);
     assert!(value(quiet, "wakeups.sync", "base") > 100.0, "the probe counted nothing");
 }
+
+/// The same promise from the command line.
+#[test]
+fn a_run_proves_itself_or_says_where_it_differs() {
+    let run = |environment: &[(&str, &str)]| {
+        let results = tempfile::tempdir().expect("a folder");
+        let words = ["run", "-t", "smoke", "-k", "debian:7.2", "-b", "epoll-fanin", "--clock", "virtual", "--prove"];
+        let mut command = crate::common::topolab(results.path(), &words);
+        crate::common::code_and_words(&command.envs(environment.iter().copied()).output().expect("topolab starts"))
+    };
+    let (code, said) = run(&[]);
+    assert!(code == Some(0) && said.contains("both runs are the same"), "{said}");
+}
