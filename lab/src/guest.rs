@@ -64,6 +64,8 @@ pub struct Lived {
     pub log: String,
     /// What takes something from the promise of its clock.
     pub cautions: Vec<String>,
+    /// Whether its clock's main loop once went on without its turn.
+    pub late: bool,
 }
 
 impl Lived {
@@ -121,9 +123,9 @@ pub fn live(birth: Birth<'_>, cancel: &Cancel) -> Outcome<Lived> {
     }
     shares.into_iter().collect::<Outcome<()>>()?;
     let mut lived = collect(&results, birth.order, console.path)?;
-    lived.cautions = match clock {
+    (lived.cautions, lived.late) = match clock {
         Clock::Virtual => qemu::cautions(&birth.folder.join("qemu.stderr"))?,
-        Clock::Real => Vec::new(),
+        Clock::Real => (Vec::new(), false),
     };
     Ok(lived)
 }
@@ -292,7 +294,7 @@ fn collect(results: &Path, order: &Order, console: PathBuf) -> Outcome<Lived> {
             .map_err(|e| absent(format!("{}: {e}", path.display())))
     };
     let (console, log) = (lossy(&console)?, lossy(&results.join(KERNEL_LOG_FILE))?);
-    Ok(Lived { done, observation, results: results.to_path_buf(), console, log, cautions: Vec::new() })
+    Ok(Lived { done, observation, results: results.to_path_buf(), console, log, cautions: Vec::new(), late: false })
 }
 
 #[cfg(test)]

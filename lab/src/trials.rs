@@ -275,6 +275,12 @@ impl Bench<'_> {
         let observed = Observed::from(&compare(topology, Arch::X86_64, &lived.observation));
         let complaints = lived.complaints();
         record.cautions.clone_from(&lived.cautions);
+        if lived.late {
+            self.progress.say(format!(
+                "{} on {}: the host is so busy that QEMU's main loop did not wait for its turn; if another run differs, that is why",
+                record.bundle, record.topology
+            ));
+        }
         record.invariants.push(Invariant {
             name: NO_COMPLAINTS.into(),
             holds: complaints.is_empty(),

@@ -12,6 +12,8 @@ const LIBRARY: &[u8] = include_bytes!(env!("TOPOLAB_TURNSTILE"));
 /// What it says when it first acts (lab/turnstile, `GREETING`).
 const GREETING: &str = "topolab-turnstile: taking turns";
 
+/// What it says when it went on without its turn (lab/turnstile, `LATE`).
+const LATE: &str = "topolab-turnstile: the vCPUs never rested, and the main loop went on all the same";
 /// How each of its lines begins.
 const PREFIX: &str = "topolab-turnstile: ";
 
@@ -37,13 +39,13 @@ pub(super) fn preload(command: &mut Command) -> Outcome<()> {
     Ok(())
 }
 
-/// What the library said of its turns that takes something from the promise of a virtual clock.
-pub(crate) fn cautions(stderr: &Path) -> Outcome<Vec<String>> {
+/// What the library said of its turns that takes something from the promise of a virtual clock: what it was told to do, which goes on
+/// the record, and whether it once stopped waiting, which depends on how busy the host is, and therefore does not.
+pub(crate) fn cautions(stderr: &Path) -> Outcome<(Vec<String>, bool)> {
     let words = std::fs::read_to_string(stderr).trying(stderr.display())?;
-    let meant = |line: &&str| line.starts_with(PREFIX) && *line != GREETING;
-    let mut said: Vec<String> = words.lines().filter(meant).map(str::to_string).collect();
-    said.dedup();
-    Ok(said)
+    let ours = words.lines().filter(|line| line.starts_with(PREFIX) && *line != GREETING);
+    let (late, told): (Vec<&str>, Vec<&str>) = ours.partition(|line| *line == LATE);
+    Ok((told.into_iter().map(str::to_string).collect(), !late.is_empty()))
 }
 
 /// Refuses a QEMU that did not take the library.

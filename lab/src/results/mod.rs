@@ -33,7 +33,7 @@ pub struct TrialRecord {
     pub metrics: BTreeMap<String, Samples>,
     /// Invariants.
     pub invariants: Vec<Invariant>,
-    /// What takes something from the promise of a virtual clock: turns that were switched off, delayed or not waited for.
+    /// What takes something from the promise of a virtual clock: turns that were switched off or delayed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cautions: Vec<String>,
     /// What went wrong, if anything did; then there are no metrics.
