@@ -97,7 +97,8 @@ impl Git {
     /// What it prints; a failure is the lab's.
     pub(super) fn must(&self, words: &[&str]) -> Outcome<String> {
         self.run(words)?.map_err(|said| {
-            Fault::lab(format!("git {} failed in the lab's repository", words.join(" "))).detail(said.trim())
+            let shown = words.iter().take(6).copied().collect::<Vec<_>>().join(" ");
+            Fault::lab(format!("git {shown} failed in the lab's repository")).detail(said.trim())
         })
     }
 }
@@ -172,6 +173,9 @@ pub(super) fn work_tree(folder: &Path, cache: &CacheDir, progress: Progress, can
         // What the user's repository has need not be stored again.
         if let Ok(objects) = objects_of(&root)? {
             lend(&store.join("objects"), Path::new(&objects))?;
+            if let Ok(known) = Git::of_user(&root).run(&["rev-parse", "--verify", "HEAD^{tree}"])? {
+                ours.must(&["read-tree", known.trim()])?;
+            }
         }
         std::fs::write(store.join("ready"), "").trying(store.display())?;
     }
@@ -183,8 +187,10 @@ pub(super) fn work_tree(folder: &Path, cache: &CacheDir, progress: Progress, can
             let excludes = format!("core.excludesFile={}", root.join(".git/info/exclude").display());
             ours.must(&["-c", &excludes, "add", "-A", "."])?;
             let tracked = Git::of_user(&root).run(&["ls-files", "-i", "-c", "--exclude-standard"])?.unwrap_or_default();
-            let there = |name: &&str| root.join(name).symlink_metadata().is_ok();
-            let named: Vec<&str> = tracked.lines().filter(there).collect();
+            let ours_already = ours.must(&["ls-files"])?;
+            let known: std::collections::BTreeSet<&str> = ours_already.lines().collect();
+            let new = |name: &&str| !known.contains(name) && root.join(name).symlink_metadata().is_ok();
+            let named: Vec<&str> = tracked.lines().filter(new).collect();
             for some in named.chunks(1000) {
                 ours.must(&[&["add", "-f", "--"], some].concat())?;
             }
