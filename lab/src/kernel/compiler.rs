@@ -122,7 +122,7 @@ fn newest_clang() -> Outcome<String> {
         Fault::lab(
             "no complete LLVM was found: clang, ld.lld, llvm-ar, llvm-nm, llvm-objcopy, llvm-strip, llvm-readelf",
         )
-        .help("apt-get install clang-16 lld-16 llvm-16, or leave out --compiler clang")
+        .help("apt-get install clang-19 lld-19 llvm-19, or leave out --compiler clang")
     })
 }
 
