@@ -131,11 +131,7 @@ pub fn run(wish: &RunWish, lab: Lab<'_>) -> Outcome<Finished> {
                 key: k.key.clone(),
                 release: k.release.clone(),
                 signature: k.signature.clone(),
-                inexact: k
-                    .applied
-                    .iter()
-                    .flat_map(|one| one.notes.iter().map(move |note| format!("{}: {note}", one.title)))
-                    .collect(),
+                inexact: kernel::Applied::said(&k.applied),
             })
             .collect(),
         bundles,

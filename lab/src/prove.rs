@@ -8,7 +8,6 @@ use topolab_wire::Marker;
 
 /// Says where two runs differ first, as a fault of the lab; nothing, where they are the same to the byte.
 pub fn same(one: &Finished, other: &Finished) -> Outcome<()> {
-    let trials = one.plan.trials();
     if one.trials.len() != other.trials.len() {
         return Err(Fault::lab(format!(
             "the two runs have {} and {} trials, so the virtual clock's promise is broken",
@@ -16,7 +15,7 @@ pub fn same(one: &Finished, other: &Finished) -> Outcome<()> {
             other.trials.len()
         )));
     }
-    let mut numbered = trials;
+    let mut numbered = one.plan.trials();
     numbered.sort_by_key(|trial| trial.number);
     for ((trial, first), second) in numbered.iter().zip(&one.trials).zip(&other.trials) {
         let text = |record: &TrialRecord| serde_json::to_string_pretty(record).trying("a record as JSON");

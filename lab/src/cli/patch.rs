@@ -100,10 +100,7 @@ fn text(series: &Series, tried: Option<&Tried>) -> String {
     match tried {
         None => {}
         Some(Ok((name, applied))) => {
-            let notes: Vec<String> = applied
-                .iter()
-                .flat_map(|one| one.notes.iter().map(move |note| format!("{}: {note}", one.title)))
-                .collect();
+            let notes = Applied::said(applied);
             let how = if notes.is_empty() { "exactly" } else { "but not exactly" };
             line("applies", &format!("to {name}, {how}"));
             notes.iter().for_each(|note| line("", note));

@@ -62,7 +62,8 @@ pub(super) fn provide(
     }
     require_disk(&source.folder, DISK, "a kernel build")?;
     let applied = tree::apply(source, &wish.series)?;
-    say(&applied, progress);
+    // A hunk may have gone where nobody meant it to go.
+    Applied::said(&applied).into_iter().for_each(|note| progress.say(note));
     let logs = cache.folder("logs")?;
     // Objects of another compiler are no use, and two would undo each other's.
     let mixed = digest::hex(&[config::digest(fragments).as_bytes(), compiler.version.as_bytes()]);
@@ -111,15 +112,6 @@ fn name(source: &Source, wish: &Wish) -> String {
         name.push_str(&series.name);
     }
     name
-}
-
-/// Patches that did not go on exactly are said: a hunk may have gone where nobody meant it to go.
-fn say(applied: &[Applied], progress: Progress) {
-    for patch in applied {
-        for note in &patch.notes {
-            progress.say(format!("{}: {note}", patch.title));
-        }
-    }
 }
 
 /// Ends make and its compilers, which share a group; their output ends with them.

@@ -1,6 +1,6 @@
 //! Debian's linux-source packages: found in the archive or in the cache, unpacked once.
 
-use super::source::{Origin, Source};
+use super::source::{DISK, Origin, Source};
 use super::version::Version;
 use crate::apt::{self, Apt};
 use crate::cancel::Cancel;
@@ -15,8 +15,6 @@ use std::path::PathBuf;
 
 /// Suites beyond the machine's own that carry newer kernels. Only a private apt sees them.
 pub(super) const SUITES: &[&str] = &["trixie-backports", "sid"];
-/// Package, tarball, tree (1.7 GiB) and room for one build.
-const DISK: u64 = 4 << 30;
 
 /// Finds or fetches the newest source of a version.
 pub(super) fn provide(wanted: &str, cache: &CacheDir, progress: Progress, cancel: &Cancel) -> Outcome<Source> {

@@ -4,7 +4,7 @@
 //! A commit is checked out into a slot: a work tree with its builds. Moving a slot from one commit to another changes only the files
 //! that differ, so that make compiles only those; the slot whose commit is nearest is taken.
 
-use super::source::{Origin, Source, version_of};
+use super::source::{DISK, Origin, Source, version_of};
 use crate::cancel::Cancel;
 use crate::digest;
 use crate::fault::{Fault, Outcome, Trying};
@@ -19,9 +19,6 @@ const SLOTS: usize = 2;
 /// Files that a slot's commit may differ by before another slot is begun: between two releases some 12,000 do, within a
 /// development cycle's week a few hundred.
 const FAR: usize = 3000;
-/// A work tree and one build.
-const DISK: u64 = 4 << 30;
-
 /// Runs git: for the user's repository with the user's configuration (safe.directory), for ours without any.
 pub(super) struct Git {
     folder: PathBuf,
@@ -94,6 +91,15 @@ impl Git {
         }
     }
 
+    /// Begins a repository of the lab's with its work tree.
+    pub(super) fn begin(&self) -> Outcome<()> {
+        self.must(&["init", "-q", "-b", "pristine"])?;
+        for (key, value) in [("core.autocrlf", "false"), ("gc.auto", "0"), ("advice.detachedHead", "false")] {
+            self.must(&["config", key, value])?;
+        }
+        Ok(())
+    }
+
     /// What it prints; a failure is the lab's.
     pub(super) fn must(&self, words: &[&str]) -> Outcome<String> {
         self.run(words)?.map_err(|said| {
@@ -155,6 +161,7 @@ pub(super) fn work_tree(folder: &Path, cache: &CacheDir, progress: Progress, can
         env: vec![("GIT_DIR", store.clone()), ("GIT_WORK_TREE", root.clone())],
         ours: true,
     };
+    let objects = objects_of(&root)?;
     if !store.join("ready").is_file() {
         let _ = std::fs::remove_dir_all(&store);
         progress.say(format!("reading {} for the first time", root.display()));
@@ -171,8 +178,8 @@ pub(super) fn work_tree(folder: &Path, cache: &CacheDir, progress: Progress, can
             ours.must(&["config", key, value])?;
         }
         // What the user's repository has need not be stored again.
-        if let Ok(objects) = objects_of(&root)? {
-            lend(&store.join("objects"), Path::new(&objects))?;
+        if let Ok(objects) = &objects {
+            lend(&store.join("objects"), Path::new(objects))?;
             if let Ok(known) = Git::of_user(&root).run(&["rev-parse", "--verify", "HEAD^{tree}"])? {
                 ours.must(&["read-tree", known.trim()])?;
             }
@@ -181,18 +188,20 @@ pub(super) fn work_tree(folder: &Path, cache: &CacheDir, progress: Progress, can
     }
     // A killed run leaves its lock; ours says that no other run is at work here.
     let _ = std::fs::remove_file(store.join("index.lock"));
-    match objects_of(&root)? {
+    match objects {
         Ok(_) => {
             // The user's own excludes hold as well; what the user tracks is source even where a .gitignore names it.
             let excludes = format!("core.excludesFile={}", root.join(".git/info/exclude").display());
             ours.must(&["-c", &excludes, "add", "-A", "."])?;
             let tracked = Git::of_user(&root).run(&["ls-files", "-i", "-c", "--exclude-standard"])?.unwrap_or_default();
-            let ours_already = ours.must(&["ls-files"])?;
-            let known: std::collections::BTreeSet<&str> = ours_already.lines().collect();
-            let new = |name: &&str| !known.contains(name) && root.join(name).symlink_metadata().is_ok();
-            let named: Vec<&str> = tracked.lines().filter(new).collect();
-            for some in named.chunks(1000) {
-                ours.must(&[&["add", "-f", "--"], some].concat())?;
+            if !tracked.is_empty() {
+                let ours_already = ours.must(&["ls-files"])?;
+                let known: std::collections::BTreeSet<&str> = ours_already.lines().collect();
+                let new = |name: &&str| !known.contains(name) && root.join(name).symlink_metadata().is_ok();
+                let named: Vec<&str> = tracked.lines().filter(new).collect();
+                for some in named.chunks(1000) {
+                    ours.must(&[&["add", "-f", "--"], some].concat())?;
+                }
             }
         }
         // Nobody's .gitignore counts without a repository: that of Debian's packages names everything. Then nothing tells source
@@ -244,7 +253,7 @@ fn home(kind: &str, place: &Path, cache: &CacheDir) -> Outcome<PathBuf> {
 }
 
 /// Lets a repository read another one's objects.
-fn lend(objects: &Path, from: &Path) -> Outcome<()> {
+pub(super) fn lend(objects: &Path, from: &Path) -> Outcome<()> {
     let info = objects.join("info");
     std::fs::create_dir_all(&info).trying(info.display())?;
     std::fs::write(info.join("alternates"), format!("{}\n", from.display())).trying(info.display())
@@ -271,11 +280,7 @@ fn slot(home: &Path, objects: &Path, commit: &str, progress: Progress, cancel: &
             progress.say(format!("checking {} out into a work tree of the lab", &commit[..12.min(commit.len())]));
             let tree = slot.join("tree");
             std::fs::create_dir_all(&tree).trying(tree.display())?;
-            let git = Git::ours(&tree);
-            git.must(&["init", "-q", "-b", "pristine"])?;
-            for (key, value) in [("core.autocrlf", "false"), ("gc.auto", "0"), ("advice.detachedHead", "false")] {
-                git.must(&["config", key, value])?;
-            }
+            Git::ours(&tree).begin()?;
             lend(&tree.join(".git/objects"), objects)?;
             slot
         }

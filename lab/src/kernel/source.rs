@@ -3,6 +3,9 @@
 use crate::fault::{Fault, Outcome};
 use std::path::{Path, PathBuf};
 
+/// Disk for what a source arrives in, its tree (1.7 GiB), and one build.
+pub(super) const DISK: u64 = 4 << 30;
+
 /// How a tree's own state is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Origin {

@@ -1,6 +1,6 @@
 //! Kernels from a tarball, unpacked once per content.
 
-use super::source::{Origin, Source, version_of};
+use super::source::{DISK, Origin, Source, version_of};
 use crate::cancel::Cancel;
 use crate::digest;
 use crate::fault::{Fault, Outcome, Trying};
@@ -10,9 +10,6 @@ use crate::progress::Progress;
 use duct::cmd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-
-/// A tree and one build.
-const DISK: u64 = 4 << 30;
 
 /// The source in a tarball.
 pub(super) fn provide(file: &Path, cache: &CacheDir, progress: Progress, cancel: &Cancel) -> Outcome<Source> {

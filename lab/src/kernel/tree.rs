@@ -4,7 +4,7 @@
 //! commit of 90,000 files; `git am` needs no more, and a checkout changes the time stamps of just these files, which keeps every
 //! other object of the last build. That of a commit has all of it, and borrows its objects.
 
-use super::git::Git;
+use super::git::{Git, lend};
 use super::source::{Origin, Source};
 use crate::digest;
 use crate::fault::{Fault, FaultKind, Outcome, Trying};
@@ -20,6 +20,13 @@ pub struct Applied {
     pub title: String,
     /// What was not exact: hunks that moved, context that had to be ignored, a merge.
     pub notes: Vec<String>,
+}
+
+impl Applied {
+    /// What was not exact about any of these, each behind its patch's title.
+    pub(crate) fn said(applied: &[Self]) -> Vec<String> {
+        applied.iter().flat_map(|one| one.notes.iter().map(move |note| format!("{}: {note}", one.title))).collect()
+    }
 }
 
 /// Lines of context that are given up at most, as patch(1) does by default.
@@ -62,13 +69,10 @@ pub(super) fn try_on(source: &Source, series: &Series) -> Outcome<Vec<Applied>> 
     let tree = folder.path().join("tree");
     std::fs::create_dir(&tree).trying(tree.display())?;
     let (git, theirs) = (Git::ours(&tree), Git::ours(&source.tree()));
-    git.must(&["init", "-q", "-b", "pristine"])?;
-    git.must(&["config", "core.autocrlf", "false"])?;
+    git.begin()?;
     let borrowed = source.tree().join(".git/objects");
     if borrowed.is_dir() {
-        let info = tree.join(".git/objects/info");
-        std::fs::create_dir_all(&info).trying(info.display())?;
-        std::fs::write(info.join("alternates"), format!("{}\n", borrowed.display())).trying(info.display())?;
+        lend(&tree.join(".git/objects"), &borrowed)?;
     }
     let revision = match &source.origin {
         Origin::Unpacked => "pristine",
@@ -113,9 +117,7 @@ fn to_pristine(git: &Git, source: &Source, series: &[Series]) -> Outcome<()> {
         }
         Origin::Unpacked => {
             if !tree.join(".git").is_dir() {
-                git.must(&["init", "-q", "-b", "pristine"])?;
-                git.must(&["config", "core.autocrlf", "false"])?;
-                git.must(&["config", "gc.auto", "0"])?;
+                git.begin()?;
                 std::fs::write(tree.join(".git/info/exclude"), "*\n").trying("git exclude")?;
                 git.must(&["commit", "-q", "--allow-empty", "-m", "pristine"])?;
             }

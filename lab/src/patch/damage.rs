@@ -80,7 +80,7 @@ pub(super) fn examine(text: &str) -> Vec<Damage> {
         found.push(Damage::LostBlanks { first: first + 1, lines: more.len() + 1 });
     }
     for (n, hunk) in diff.hunks.iter().enumerate() {
-        if hunk.found != (hunk.old, hunk.new) {
+        if !hunk.is_complete() {
             let announced = (hunk.old, hunk.new);
             found.push(Damage::Count { hunk: n + 1, line: hunk.at + 1, announced, found: hunk.found });
         }
@@ -115,11 +115,7 @@ pub(super) fn repair(text: &str) -> Result<(String, Vec<String>), Vec<Damage>> {
     }
     let diff = Diff::parse(&joined(&lines));
     let mut blanks = 0;
-    for hunk in diff
-        .hunks
-        .iter()
-        .filter(|hunk| !hunk.odd.is_empty() && hunk.found == (hunk.old, hunk.new) && hunk.left_over == 0)
-    {
+    for hunk in diff.hunks.iter().filter(|hunk| !hunk.odd.is_empty() && hunk.is_complete() && hunk.left_over == 0) {
         // A mailer that strips one blank strips it from every line, so that a context line which still begins with one had two:
         // the continuation lines of a comment.
         let kept = lines[hunk.body.clone()].iter().filter(|line| line.starts_with(' '));

@@ -24,9 +24,14 @@ pub(super) struct Hunk {
 }
 
 impl Hunk {
+    /// Whether it has as many lines as its header announces.
+    pub(super) fn is_complete(&self) -> bool {
+        self.found == (self.old, self.new)
+    }
+
     /// Whether it has what its header announces, and nothing else.
     pub(super) fn is_sound(&self) -> bool {
-        self.odd.is_empty() && self.found == (self.old, self.new)
+        self.odd.is_empty() && self.is_complete()
     }
 }
 

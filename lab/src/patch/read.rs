@@ -1,7 +1,7 @@
 //! Reads whatever holds patches: a mail, an mbox, a maildir, a folder, a quilt series, or a thread by its message-id through b4.
 
 use super::mail::{self, Mail};
-use super::series::{Problem, Series};
+use super::series::Series;
 use super::subject::Subject;
 use super::thread::{self, Held};
 use crate::fault::{Fault, Outcome, Trying};
@@ -193,13 +193,13 @@ fn joined_lines(label: &str, bytes: &[u8]) -> Option<Series> {
     });
     let total = subject.total;
     let what = match subject.is_cover() {
-        true => Problem::new(format!("{label}: this is the cover letter of a series of {total}, without its patches"))
+        true => Fault::input(format!("{label}: this is the cover letter of a series of {total}, without its patches"))
             .detail(format!(
                 "missing: {}; all lines of this file were joined into one",
                 (1..=total).map(|n| format!("{n}/{total}")).collect::<Vec<_>>().join(", ")
             )),
         false => {
-            Problem::new(format!("{label}: all lines of this mail were joined into one; a patch cannot be had from it"))
+            Fault::input(format!("{label}: all lines of this mail were joined into one; a patch cannot be had from it"))
         }
     };
     Some(Series {

@@ -60,31 +60,6 @@ fn with_trailers(message: &str, trailers: &[String]) -> String {
     text
 }
 
-/// What stands in the way of using what was read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
-    /// What is wrong.
-    pub message: String,
-    /// The evidence.
-    pub detail: Option<String>,
-    /// What to do.
-    pub help: Option<String>,
-}
-
-impl Problem {
-    pub(super) fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), detail: None, help: None }
-    }
-
-    pub(super) fn detail(self, detail: impl Into<String>) -> Self {
-        Self { detail: Some(detail.into()), ..self }
-    }
-
-    pub(super) fn help(self, help: impl Into<String>) -> Self {
-        Self { help: Some(help.into()), ..self }
-    }
-}
-
 /// What was read, usable or not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Series {
@@ -98,7 +73,7 @@ pub struct Series {
     pub version: u32,
     /// Every version that was found.
     pub versions: Vec<u32>,
-    /// Patches that it should have; 0 where nobody says.
+    /// Patches that it should have: as its subjects say, or as many as there are.
     pub total: u32,
     /// Those of them that are not here.
     pub missing: Vec<u32>,
@@ -111,17 +86,16 @@ pub struct Series {
     /// What was undone, repaired, left out.
     pub notes: Vec<String>,
     /// What stands in the way.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<Fault>,
 }
 
 impl Series {
     /// The series, or the first thing that stands in its way.
     pub fn usable(self) -> Outcome<Self> {
-        let Some(problem) = self.problems.first() else { return Ok(self) };
-        let mut fault = Fault::input(format!("{}: {}", self.name, problem.message));
-        fault.detail = problem.detail.clone();
-        fault.help = problem.help.clone();
-        Err(fault)
+        match self.problems.first().cloned() {
+            None => Ok(self),
+            Some(problem) => Err(Fault { message: format!("{}: {}", self.name, problem.message), ..problem }),
+        }
     }
 
     /// Files that the series touches, relative to the tree.

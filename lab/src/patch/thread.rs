@@ -5,8 +5,9 @@ use super::damage::{self, Damage};
 use super::diff::Diff;
 use super::mail::Mail;
 use super::read::Intake;
-use super::series::{Patch, Problem, Series};
+use super::series::{Patch, Series};
 use super::subject::{Subject, without_reply};
+use crate::fault::Fault;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A mail with what its subject and its diff say.
@@ -83,12 +84,12 @@ pub(super) fn assemble(name: &str, mails: Vec<Mail>, held: Held, intake: Intake)
     if !known.contains(&wanted) {
         series
             .problems
-            .push(Problem::new(format!("there is no version {wanted}")).help(format!("there is {}", there())));
+            .push(Fault::input(format!("there is no version {wanted}")).help(format!("there is {}", there())));
         return series;
     }
     if held == Held::Files && known.len() > 1 && intake.version.is_none() {
         series.problems.push(
-            Problem::new(format!("its files are of several versions: {}", there()))
+            Fault::input(format!("its files are of several versions: {}", there()))
                 .help("--patch-version N takes those of one; a quilt `series` file says what belongs together"),
         );
         return series;
@@ -136,7 +137,7 @@ fn order<'a>(series: &mut Series, posts: Vec<&'a Post>, covers: &[&Post], held: 
     if totals.len() > 1 || covered.len() > 1 {
         let sizes: Vec<String> = totals.iter().map(u32::to_string).collect();
         series.problems.push(
-            Problem::new("there is more than one series in it")
+            Fault::input("there is more than one series in it")
                 .detail(format!(
                     "series of {} patches; cover letters: {}",
                     sizes.join(" and "),
@@ -158,7 +159,7 @@ fn order<'a>(series: &mut Series, posts: Vec<&'a Post>, covers: &[&Post], held: 
             match held {
                 Held::Mailbox => series.notes.push(format!("{left} and is left out")),
                 Held::Files | Held::List => series.problems.push(
-                    Problem::new(left)
+                    Fault::input(left)
                         .help("a quilt `series` file says which patches belong together, and in which order"),
                 ),
             }
@@ -167,7 +168,7 @@ fn order<'a>(series: &mut Series, posts: Vec<&'a Post>, covers: &[&Post], held: 
         // Sent again: the later one counts.
         match by_number.get(&number) {
             Some(known) if subject(known).map(|s| s.title) != subject(post).map(|s| s.title) => {
-                series.problems.push(Problem::new(format!("there are two different patches {number}/{total}")).detail(
+                series.problems.push(Fault::input(format!("there are two different patches {number}/{total}")).detail(
                     format!("{}: {}\n{}: {}", known.mail.label, known.mail.subject, post.mail.label, post.mail.subject),
                 ));
             }
@@ -188,7 +189,7 @@ fn order<'a>(series: &mut Series, posts: Vec<&'a Post>, covers: &[&Post], held: 
             false => format!("the series is incomplete: {} missing", missing.join(", ")),
         };
         let whole = "give the whole thread as an mbox, or the folder that `git format-patch` or b4 made, or take what is here with --partial";
-        series.problems.push(Problem::new(what).detail(format!("missing: {}", missing.join(", "))).help(match id {
+        series.problems.push(Fault::input(what).detail(format!("missing: {}", missing.join(", "))).help(match id {
             Some(id) => format!("{whole}; with b4: `b4 am {id}`"),
             None => whole.into(),
         }));
@@ -204,7 +205,7 @@ fn unnumbered<'a>(series: &mut Series, posts: Vec<&'a Post>, held: Held) -> Vec<
         Held::Mailbox if titles.len() <= 1 => posts.into_iter().max_by_key(|post| post.mail.time).into_iter().collect(),
         Held::Mailbox => {
             series.problems.push(
-                Problem::new("there are several patches in it, and no number says that they are a series")
+                Fault::input("there are several patches in it, and no number says that they are a series")
                     .detail(titles.into_iter().collect::<Vec<_>>().join("\n"))
                     .help("give each its own file; a folder's files are taken in order of name"),
             );
@@ -266,11 +267,11 @@ fn take(series: &mut Series, post: &Post, intake: Intake) {
     }
     let diff = Diff::parse(&body);
     if let Some((file, why)) = diff.hostile() {
-        series.problems.push(Problem::new(format!("{label}: `{file}` {why}")).help("nothing was applied"));
+        series.problems.push(Fault::input(format!("{label}: `{file}` {why}")).help("nothing was applied"));
     }
     if diff.unusable {
         series.problems.push(
-            Problem::new(format!(
+            Fault::input(format!(
                 "{label}: it says of a binary file only that it differs, or is a merge's combined diff"
             ))
             .help("git diff --binary, or the diff against one parent, can be applied"),
@@ -299,14 +300,14 @@ fn take(series: &mut Series, post: &Post, intake: Intake) {
     });
 }
 
-fn mangled(mail: &Mail, damages: &[Damage], help: &str) -> Problem {
+fn mangled(mail: &Mail, damages: &[Damage], help: &str) -> Fault {
     let lines: Vec<String> = damages.iter().map(|damage| damage.shown(mail.before)).collect();
-    Problem::new(format!("{}: the patch is mangled", mail.label)).detail(lines.join("\n")).help(help)
+    Fault::input(format!("{}: the patch is mangled", mail.label)).detail(lines.join("\n")).help(help)
 }
 
 /// Whether the diffstat in front of a diff promises more than follows: a reviewer who quotes cuts whole files and hunks, which
 /// leaves the rest sound.
-fn short_of_its_stat(label: &str, head: &[&str], diff: &Diff, lines: &[&str]) -> Option<Problem> {
+fn short_of_its_stat(label: &str, head: &[&str], diff: &Diff, lines: &[&str]) -> Option<Fault> {
     let stat = head
         .iter()
         .rev()
@@ -323,7 +324,7 @@ fn short_of_its_stat(label: &str, head: &[&str], diff: &Diff, lines: &[&str]) ->
     let found = (diff.files.len(), count('+'), count('-'));
     let less = found.0 < promised.0 || found.1 < promised.1 || found.2 < promised.2;
     less.then(|| {
-        Problem::new(format!("{label}: some of the diff is missing"))
+        Fault::input(format!("{label}: some of the diff is missing"))
             .detail(format!(
                 "its summary says {} files, {} insertions, {} deletions; {}, {} and {} are here",
                 promised.0, promised.1, promised.2, found.0, found.1, found.2
@@ -382,7 +383,7 @@ fn trailers(series: &mut Series, posts: &[Post], ids: &BTreeMap<&str, Option<usi
         }
         let answered = post.mail.answers.iter().rev().find_map(|id| ids.get(id.as_str()).copied());
         let by_title = || {
-            let subject = post.subject.as_ref().filter(|s| s.version == series.version)?;
+            let subject = post.subject.as_ref()?;
             series.patches.iter().position(|patch| patch.title == subject.title).map(Some)
         };
         let Some(place) = answered.or_else(by_title) else { continue };
@@ -413,7 +414,7 @@ fn only_replies(mut series: Series, posts: &[Post], intake: Intake) -> Series {
                 series.total = total;
                 series.missing = (1..=total).filter(|n| *n != number).collect();
                 series.problems.push(
-                    Problem::new(format!("this is only patch {number} of {total}"))
+                    Fault::input(format!("this is only patch {number} of {total}"))
                         .help("give the whole thread, or take this one with --partial"),
                 );
             }
@@ -428,21 +429,21 @@ fn only_replies(mut series: Series, posts: &[Post], intake: Intake) -> Series {
         (Some((post, _)), false) => {
             series.title = post.subject.as_ref().map(|s| s.title.clone()).unwrap_or_default();
             series.problems.push(
-                Problem::new(format!("{}: the patch is only quoted in a reply", post.mail.label))
+                Fault::input(format!("{}: the patch is only quoted in a reply", post.mail.label))
                     .help("--unquote takes it out of the quotation"),
             );
         }
         (None, _) if posts.iter().any(|post| post.diff) => {
             let one = posts.iter().find(|post| post.diff).map(|post| post.mail.label.clone()).unwrap_or_default();
             series.problems.push(
-                Problem::new(format!("{one} has a diff of its own, but is a reply and no patch"))
+                Fault::input(format!("{one} has a diff of its own, but is a reply and no patch"))
                     .help("save the diff as a file of its own if it is what you want"),
             );
         }
         (None, _) => {
             let first = posts.first().map(|post| post.mail.body.lines().take(5).collect::<Vec<_>>().join("\n"));
             series.problems.push(
-                Problem::new("there is no patch in it")
+                Fault::input("there is no patch in it")
                     .detail(first.unwrap_or_default().chars().take(400).collect::<String>())
                     .help("a patch has `--- a/FILE` and `+++ b/FILE` lines, as `git format-patch` writes them"),
             );
@@ -453,18 +454,12 @@ fn only_replies(mut series: Series, posts: &[Post], intake: Intake) -> Series {
 
 /// The depth of a line's quotation and what is behind it.
 fn quotation(line: &str) -> (usize, &str) {
-    let (depth, rest) = marks(line);
-    (depth, rest.strip_prefix(' ').filter(|_| depth > 0).unwrap_or(rest))
-}
-
-/// The depth of a line's quotation, and everything behind the marks.
-fn marks(line: &str) -> (usize, &str) {
     let (mut depth, mut rest) = (0, line);
     while let Some(inner) = rest.strip_prefix('>').or_else(|| rest.strip_prefix(" >").filter(|_| depth > 0)) {
         depth += 1;
         rest = inner;
     }
-    (depth, rest)
+    (depth, rest.strip_prefix(' ').filter(|_| depth > 0).unwrap_or(rest))
 }
 
 /// The mail that another one quotes.

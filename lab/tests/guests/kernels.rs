@@ -73,8 +73,9 @@ fn a_killed_build_leaves_nothing_and_two_labs_build_once() {
     let before = cache_list()["entries"].as_array().map(Vec::len);
     let mut killed =
         Guarded(topolab(folder.path(), &words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("topolab"));
+    let builds = source().join("..");
     let building = || {
-        let beside = std::fs::read_dir(source().join("..")).ok()?.flatten();
+        let beside = std::fs::read_dir(&builds).ok()?.flatten();
         beside.map(|entry| entry.path().join(".topolab-building")).find(|marker| marker.exists())
     };
     let marker = wait_for("a build", 120, building);
