@@ -35,6 +35,7 @@ fn build() -> Result<(), String> {
         "lab/agent",
         "lab/wire",
         "lab/model",
+        "lab/tools",
         "lab/turnstile",
         "Cargo.lock",
         "topologies",

@@ -5,7 +5,7 @@ use crate::qemu::Accel;
 use crate::topology::Topology;
 use std::collections::BTreeMap;
 use topolab_model::SplitMix64;
-use topolab_wire::Clock;
+use topolab_wire::{Clock, Setting};
 
 /// Which side of a comparison a kernel is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
@@ -49,7 +49,7 @@ pub struct PlannedBundle {
     /// The declaration.
     pub bundle: Bundle,
     /// Parameters' values.
-    pub values: BTreeMap<String, i64>,
+    pub values: BTreeMap<String, Setting>,
 }
 
 /// Where and with what it runs: everything that a reader needs to judge the numbers.

@@ -15,7 +15,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::Mutex;
 use topolab_wire::{
-    Clock, ModelOrder, ModelRecord, Order, PROTOCOL, ProgramOrder, ProgramOutcome, Repetition, RootFrom, Value, Work,
+    Clock, ModelOrder, ModelRecord, Order, PROTOCOL, ProgramOrder, ProgramOutcome, Repetition, RootFrom, Setting,
+    Value, Work,
 };
 
 /// Tag of the read-only share with a bundle's programs.
@@ -64,7 +65,10 @@ fn work_s(planned: &PlannedBundle, topology: &Topology, reps: u32) -> u64 {
     match &planned.bundle.runs {
         Runs::Program { warmup, deadline_s, .. } => (runs + u64::from(*warmup)) * (deadline_s + 10),
         Runs::Model(_) => {
-            let ms = planned.values.get("duration_ms").and_then(|ms| u64::try_from(*ms).ok()).unwrap_or(1000);
+            let ms = match planned.values.get("duration_ms") {
+                Some(Setting::Number(ms)) => u64::try_from(*ms).unwrap_or(1000),
+                Some(Setting::Word(_)) | None => 1000,
+            };
             runs * (60 + 5 * u64::from(topology.shape.cpus()) * ms.div_ceil(1000))
         }
     }

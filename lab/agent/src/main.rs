@@ -25,6 +25,7 @@ fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
         Some("model") => run_model(),
         Some("enter") => enter(),
+        Some("tool") => run_tool(),
         Some(_) | None => {
             eprintln!("topolab-agent: this program is PID 1 of a topolab guest and does nothing elsewhere");
             ExitCode::from(2)
@@ -79,6 +80,22 @@ fn enter() -> ExitCode {
         None => eprintln!("topolab-agent: enter: no root given"),
     }
     ExitCode::from(127)
+}
+
+/// `/init tool NAME ARGUMENT…`: a program of the lab's own, whose JSON goes to standard output.
+fn run_tool() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(2).collect();
+    let (name, arguments) = words.split_first().map_or(("", &[][..]), |(name, rest)| (name.as_str(), rest));
+    match topolab_tools::run(name, arguments) {
+        Ok(json) => {
+            println!("{json}");
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            eprintln!("{name}: {why}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// `/init model`, with the order on standard input and the record on standard output.

@@ -311,6 +311,7 @@ fn by_cpu(values: &BTreeMap<u32, u64>) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use topolab_wire::Setting;
 
     fn order(params: &[(&str, i64)]) -> ModelOrder {
         let defaults = [
@@ -323,7 +324,8 @@ mod tests {
             ("duration_ms", 700),
             ("client_node", 0),
         ];
-        let all = defaults.iter().chain(params).map(|(name, value)| (name.to_string(), *value)).collect();
+        let all =
+            defaults.iter().chain(params).map(|(name, value)| (name.to_string(), Setting::Number(*value))).collect();
         ModelOrder {
             model: "epoll-fanin".into(),
             params: all,

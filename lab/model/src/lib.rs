@@ -13,7 +13,7 @@ mod wakeups;
 
 pub use rng::SplitMix64;
 use std::io;
-use topolab_wire::{ModelOrder, ModelRecord};
+use topolab_wire::{ModelOrder, ModelRecord, Setting};
 
 /// Why a model could not give a record.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +30,7 @@ pub enum ModelError {
         /// The parameter.
         name: &'static str,
         /// What was given.
-        value: i64,
+        value: Setting,
         /// What is allowed.
         rule: String,
     },

@@ -1,26 +1,34 @@
-//! Named integer parameters with ranges; everything given must be known, everything needed must be given.
+//! Named parameters, numbers with ranges and words; everything given must be known, everything needed must be given.
 
 use crate::ModelError;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
+use topolab_wire::Setting;
 
 /// The parameters that a model has not taken yet.
-pub(crate) struct Params(BTreeMap<String, i64>);
+pub(crate) struct Params(BTreeMap<String, Setting>);
 
 impl Params {
-    pub(crate) fn new(given: &BTreeMap<String, i64>) -> Self {
+    pub(crate) fn new(given: &BTreeMap<String, Setting>) -> Self {
         Self(given.clone())
     }
 
     /// Takes a parameter, checked against its range.
     pub(crate) fn take(&mut self, name: &'static str, range: RangeInclusive<i64>) -> Result<u64, ModelError> {
         let value = self.0.remove(name).ok_or(ModelError::Missing(name))?;
-        let checked = u64::try_from(value).ok().filter(|_| range.contains(&value));
-        checked.ok_or_else(|| ModelError::OutOfRange {
-            name,
-            value,
-            rule: format!("from {} to {}", range.start(), range.end()),
-        })
+        let checked = match &value {
+            Setting::Number(number) => u64::try_from(*number).ok().filter(|_| range.contains(number)),
+            Setting::Word(_) => None,
+        };
+        let rule = || format!("a number from {} to {}", range.start(), range.end());
+        checked.ok_or_else(|| ModelError::OutOfRange { name, value, rule: rule() })
+    }
+
+    /// Takes a parameter that is one of some words, and returns its index among them.
+    pub(crate) fn take_word(&mut self, name: &'static str, words: &[&str]) -> Result<usize, ModelError> {
+        let value = self.0.remove(name).ok_or(ModelError::Missing(name))?;
+        let found = words.iter().position(|word| matches!(&value, Setting::Word(given) if given == word));
+        found.ok_or_else(|| ModelError::OutOfRange { name, value, rule: format!("one of: {}", words.join(" ")) })
     }
 
     /// Takes a parameter that counts or indexes things.
@@ -44,11 +52,20 @@ mod tests {
 
     #[test]
     fn a_parameter_is_needed_known_and_in_range() {
-        let given = BTreeMap::from([("a".to_string(), 3), ("b".to_string(), 1)]);
+        let given = BTreeMap::from([
+            ("a".to_string(), Setting::Number(3)),
+            ("b".to_string(), Setting::Number(1)),
+            ("c".to_string(), Setting::Word("pipe".into())),
+        ]);
         let mut params = Params::new(&given);
         assert!(matches!(params.take("a", 1..=4), Ok(3)));
         assert!(matches!(params.take("a", 1..=4), Err(ModelError::Missing("a"))));
-        assert!(matches!(Params::new(&given).take("a", 1..=2), Err(ModelError::OutOfRange { value: 3, .. })));
+        assert!(matches!(
+            Params::new(&given).take("a", 1..=2),
+            Err(ModelError::OutOfRange { value: Setting::Number(3), .. })
+        ));
+        assert!(matches!(Params::new(&given).take_word("c", &["socket"]), Err(ModelError::OutOfRange { .. })));
+        assert!(matches!(params.take_word("c", &["socket", "pipe"]), Ok(1)));
         assert!(matches!(params.finish(), Err(ModelError::UnknownParameter(name)) if name == "b"));
     }
 }

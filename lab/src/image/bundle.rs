@@ -6,7 +6,7 @@ use regex::Regex;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
-use topolab_wire::{Clock, Value};
+use topolab_wire::{Clock, Setting, Value};
 
 static BUILT_IN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../images/bundles");
 
@@ -210,8 +210,9 @@ fn placeholder(word: &str) -> Option<&str> {
 
 impl Bundle {
     /// The parameters' values: the defaults with what the user gave, checked.
-    pub fn values(&self, given: &[(String, String)]) -> Outcome<BTreeMap<String, i64>> {
-        let mut values: BTreeMap<String, i64> = self.params.iter().map(|p| (p.name.clone(), p.default)).collect();
+    pub fn values(&self, given: &[(String, String)]) -> Outcome<BTreeMap<String, Setting>> {
+        let mut values: BTreeMap<String, Setting> =
+            self.params.iter().map(|p| (p.name.clone(), Setting::Number(p.default))).collect();
         for (name, text) in given {
             let Some(param) = self.params.iter().find(|p| p.name == *name) else {
                 let known: Vec<&str> = self.params.iter().map(|p| p.name.as_str()).collect();
@@ -222,14 +223,14 @@ impl Bundle {
             let value = value.ok_or_else(|| {
                 Fault::input(format!("-p {name}={text}: a whole number from {} to {} is needed", param.min, param.max))
             })?;
-            values.insert(name.clone(), value);
+            values.insert(name.clone(), Setting::Number(value));
         }
         Ok(values)
     }
 
     /// A program's words with the values put in.
-    pub fn words(argv: &[String], values: &BTreeMap<String, i64>) -> Vec<String> {
-        let value = |word: &String| placeholder(word).and_then(|name| values.get(name)).map(i64::to_string);
+    pub fn words(argv: &[String], values: &BTreeMap<String, Setting>) -> Vec<String> {
+        let value = |word: &String| placeholder(word).and_then(|name| values.get(name)).map(Setting::to_string);
         argv.iter().map(|word| value(word).unwrap_or_else(|| word.clone())).collect()
     }
 

@@ -8,6 +8,7 @@ use crate::fault::{Fault, FaultKind};
 use crate::plan::{Label, Role};
 use crate::topology::{Comparison, Finding, Row};
 use std::collections::BTreeMap;
+use topolab_wire::Setting;
 
 /// One trial. Under the virtual clock it holds nothing that depends on the host, so that the same inputs give the same
 /// bytes.
@@ -20,7 +21,7 @@ pub struct TrialRecord {
     /// The bundle's name.
     pub bundle: String,
     /// Parameters' values.
-    pub params: BTreeMap<String, i64>,
+    pub params: BTreeMap<String, Setting>,
     /// Boot, from 0.
     pub boot: u32,
     /// Seed of the boot.

@@ -14,5 +14,5 @@ pub use marker::{MARKER_PREFIX, Marker, Stage};
 pub use observation::{Cache, CacheKind, Cpu, CpuModel, Domain, Firmware, Node, Observation};
 pub use order::{
     Clock, DONE_FILE, Done, KERNEL_LOG_FILE, ModelOrder, ModelRecord, OBSERVATION_FILE, ORDER_PATH, Order, PROTOCOL,
-    ProgramOrder, ProgramOutcome, RESULTS_TAG, Repetition, RootFrom, Value, Work,
+    ProgramOrder, ProgramOutcome, RESULTS_TAG, Repetition, RootFrom, Setting, Value, Work,
 };

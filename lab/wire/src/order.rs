@@ -89,13 +89,32 @@ pub struct ProgramOrder {
     pub deadline_ms: u64,
 }
 
+/// A parameter's value: a whole number, or one of the words that its declaration lists.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Setting {
+    /// A number.
+    Number(i64),
+    /// A word.
+    Word(String),
+}
+
+impl std::fmt::Display for Setting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Word(word) => f.write_str(word),
+        }
+    }
+}
+
 /// A modelled workload to run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelOrder {
     /// Name in the model crate.
     pub model: String,
     /// Parameters by name; the model refuses one that it does not know or that is missing.
-    pub params: BTreeMap<String, i64>,
+    pub params: BTreeMap<String, Setting>,
     /// Seed of everything random in the model.
     pub seed: u64,
     /// Runs that count.
