@@ -16,6 +16,15 @@
  * 2. debugfs topolab/wakeups: "start TGID" zeroes the counters and counts the wakeups of that process's threads for
  *    which the fair class chose a CPU, "stop" ends that; reading gives lines "SYNC WAKER CHOSEN COUNT". Counted at
  *    select_task_rq_fair() (kernel/sched/fair.c), the only place that knows flags, waker and choice at once.
+ *
+ * 3. debugfs topolab/mechanism: the same for every user task, with what the numbers of a benchmark follow from. "llc CPU ID" says
+ *    which last-level cache a CPU has, "start" and "stop" bracket a run; reading gives lines
+ *      wakeup SYNC WAKER CHOSEN COUNT
+ *      stacked SYNC WAKER BUSY ELSEWHERE    wakees put on a CPU that was not idle; of these, while a CPU of another LLC was idle on
+ *                                           which the wakee may run
+ *      migration KIND FROM TO COUNT         KIND 0: while waking, 1: while queued (balancing, affinity)
+ *    A CPU is idle when its last switch was to its idle task: what a scheduler that looked would have seen, but for a wakeup that is
+ *    still on its way.
  */
 #include <linux/cpumask.h>
 #include <linux/debugfs.h>
@@ -28,8 +37,10 @@
 #include <linux/sched.h>
 #include <linux/sched/clock.h>
 #include <linux/sched/signal.h>
+#include <linux/smp.h>
 #include <linux/seq_file.h>
 #include <linux/slab.h>
+#include <linux/tracepoint.h>
 #include <linux/uaccess.h>
 #include <linux/version.h>
 #include <linux/vmalloc.h>
@@ -184,9 +195,23 @@ static u32 *count_of(unsigned int sync, unsigned int waker, unsigned int chosen)
 	return counts + ((size_t)sync * nr_cpu_ids + waker) * nr_cpu_ids + chosen;
 }
 
+/* What the mechanism's file counts; all of it is allocated with the module. */
+static struct {
+	bool on;
+	u32 *wakeups;		/* [sync][waker][chosen]; a row is its own CPU's, with interrupts off */
+	u32 *busy;		/* [sync][waker] */
+	u32 *elsewhere;		/* [sync][waker] */
+	atomic_t *migrations;	/* [kind][from][to] */
+	u8 *idle;		/* [cpu] */
+	u16 *llc;		/* [cpu] */
+	struct tracepoint *sched_switch;
+	struct tracepoint *sched_migrate_task;
+} mechanism;
+
 struct wakeup {
 	bool counted;
 	bool sync;
+	struct task_struct *wakee;
 };
 
 static int wakeup_begins(struct kretprobe_instance *instance, struct pt_regs *regs)
@@ -199,7 +224,30 @@ static int wakeup_begins(struct kretprobe_instance *instance, struct pt_regs *re
 	/* WF_TTWU is 8 since 5.15 (kernel/sched/sched.h): forks and execs choose a CPU too, and are no wakeups. */
 	wakeup->counted = tgid && wakee->tgid == tgid && (flags & 0x08);
 	wakeup->sync = flags & TOPOLAB_WF_SYNC;
+	wakeup->wakee = (flags & 0x08) && !(wakee->flags & PF_KTHREAD) ? wakee : NULL;
 	return 0;
+}
+
+static bool idle_in_another_llc(const struct cpumask *allowed, unsigned int chosen)
+{
+	unsigned int cpu;
+
+	for_each_cpu_and(cpu, allowed, cpu_online_mask)
+		if (READ_ONCE(mechanism.idle[cpu]) && mechanism.llc[cpu] != mechanism.llc[chosen])
+			return true;
+	return false;
+}
+
+static void count_mechanism(const struct wakeup *wakeup, unsigned int waker, unsigned int chosen)
+{
+	size_t row = wakeup->sync * nr_cpu_ids + waker;
+
+	mechanism.wakeups[row * nr_cpu_ids + chosen]++;
+	if (READ_ONCE(mechanism.idle[chosen]))
+		return;
+	mechanism.busy[row]++;
+	if (idle_in_another_llc(wakeup->wakee->cpus_ptr, chosen))
+		mechanism.elsewhere[row]++;
 }
 
 static int wakeup_chosen(struct kretprobe_instance *instance, struct pt_regs *regs)
@@ -207,8 +255,12 @@ static int wakeup_chosen(struct kretprobe_instance *instance, struct pt_regs *re
 	struct wakeup *wakeup = (struct wakeup *)instance->data;
 	unsigned long chosen = regs_return_value(regs);
 
-	if (wakeup->counted && chosen < nr_cpu_ids)
+	if (chosen >= nr_cpu_ids)
+		return 0;
+	if (wakeup->counted)
 		(*count_of(wakeup->sync, raw_smp_processor_id(), chosen))++;
+	if (wakeup->wakee && READ_ONCE(mechanism.on))
+		count_mechanism(wakeup, raw_smp_processor_id(), chosen);
 	return 0;
 }
 
@@ -275,6 +327,161 @@ static const struct file_operations wakeups_fops = {
 	.release = single_release,
 };
 
+static void switched(void *data, bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	WRITE_ONCE(mechanism.idle[raw_smp_processor_id()], is_idle_task(next));
+}
+
+static void migrates(void *data, struct task_struct *task, int to)
+{
+	unsigned int kind = READ_ONCE(task->on_rq) ? 1 : 0;
+	size_t from = task_cpu(task);
+
+	if (!(task->flags & PF_KTHREAD) && to >= 0 && to < nr_cpu_ids)
+		atomic_inc(mechanism.migrations + (kind * nr_cpu_ids + from) * nr_cpu_ids + to);
+}
+
+static void find_tracepoint(struct tracepoint *point, void *unused)
+{
+	if (!strcmp(point->name, "sched_switch"))
+		mechanism.sched_switch = point;
+	else if (!strcmp(point->name, "sched_migrate_task"))
+		mechanism.sched_migrate_task = point;
+}
+
+static void look_who_is_idle(void *unused)
+{
+	WRITE_ONCE(mechanism.idle[smp_processor_id()], is_idle_task(current));
+}
+
+static size_t square(void)
+{
+	return 2 * (size_t)nr_cpu_ids * nr_cpu_ids;
+}
+
+static void mechanism_stop(void)
+{
+	if (!mechanism.on)
+		return;
+	WRITE_ONCE(mechanism.on, false);
+	tracepoint_probe_unregister(mechanism.sched_migrate_task, migrates, NULL);
+	tracepoint_probe_unregister(mechanism.sched_switch, switched, NULL);
+	tracepoint_synchronize_unregister();
+}
+
+static int mechanism_start(void)
+{
+	int error;
+
+	if (!mechanism.sched_switch || !mechanism.sched_migrate_task)
+		return -EOPNOTSUPP;
+	mechanism_stop();
+	memset(mechanism.wakeups, 0, square() * sizeof(u32));
+	memset(mechanism.migrations, 0, square() * sizeof(atomic_t));
+	memset(mechanism.busy, 0, 2 * nr_cpu_ids * sizeof(u32));
+	memset(mechanism.elsewhere, 0, 2 * nr_cpu_ids * sizeof(u32));
+	wakeup_probe.nmissed = 0;
+	error = tracepoint_probe_register(mechanism.sched_switch, switched, NULL);
+	if (error)
+		return error;
+	error = tracepoint_probe_register(mechanism.sched_migrate_task, migrates, NULL);
+	if (error) {
+		tracepoint_probe_unregister(mechanism.sched_switch, switched, NULL);
+		return error;
+	}
+	/* A CPU that is idle now may not switch for long. Interrupts of idle CPUs see the idle task as current. */
+	on_each_cpu(look_who_is_idle, NULL, 1);
+	WRITE_ONCE(mechanism.on, true);
+	return 0;
+}
+
+static int mechanism_show(struct seq_file *seq, void *unused)
+{
+	unsigned int kind, from, to;
+	size_t row;
+	u32 count;
+
+	for (kind = 0; kind < 2; kind++) {
+		for (from = 0; from < nr_cpu_ids; from++) {
+			row = kind * nr_cpu_ids + from;
+			for (to = 0; to < nr_cpu_ids; to++) {
+				count = mechanism.wakeups[row * nr_cpu_ids + to];
+				if (count)
+					seq_printf(seq, "wakeup %u %u %u %u\n", kind, from, to, count);
+				count = atomic_read(mechanism.migrations + row * nr_cpu_ids + to);
+				if (count)
+					seq_printf(seq, "migration %u %u %u %u\n", kind, from, to, count);
+			}
+			if (mechanism.busy[row])
+				seq_printf(seq, "stacked %u %u %u %u\n", kind, from, mechanism.busy[row], mechanism.elsewhere[row]);
+		}
+	}
+	if (wakeup_probe.nmissed)
+		seq_printf(seq, "missed %d\n", wakeup_probe.nmissed);
+	return 0;
+}
+
+static int mechanism_open(struct inode *inode, struct file *file)
+{
+	return single_open(file, mechanism_show, NULL);
+}
+
+static ssize_t mechanism_write(struct file *file, const char __user *from, size_t count, loff_t *pos)
+{
+	unsigned int cpu, llc;
+	char word[32];
+	int error = 0;
+
+	if (count >= sizeof(word))
+		return -EINVAL;
+	if (copy_from_user(word, from, count))
+		return -EFAULT;
+	word[count] = 0;
+	if (sscanf(word, "llc %u %u", &cpu, &llc) == 2 && cpu < nr_cpu_ids)
+		mechanism.llc[cpu] = llc;
+	else if (!strncmp(word, "start", 5))
+		error = mechanism_start();
+	else if (!strncmp(word, "stop", 4))
+		mechanism_stop();
+	else
+		error = -EINVAL;
+	return error ? error : count;
+}
+
+static const struct file_operations mechanism_fops = {
+	.owner = THIS_MODULE,
+	.open = mechanism_open,
+	.read = seq_read,
+	.write = mechanism_write,
+	.llseek = seq_lseek,
+	.release = single_release,
+};
+
+static void mechanism_free(void)
+{
+	vfree(mechanism.wakeups);
+	vfree(mechanism.migrations);
+	vfree(mechanism.busy);
+	vfree(mechanism.elsewhere);
+	vfree(mechanism.idle);
+	vfree(mechanism.llc);
+}
+
+static int mechanism_allocate(void)
+{
+	mechanism.wakeups = vzalloc(square() * sizeof(u32));
+	mechanism.migrations = vzalloc(square() * sizeof(atomic_t));
+	mechanism.busy = vzalloc(2 * nr_cpu_ids * sizeof(u32));
+	mechanism.elsewhere = vzalloc(2 * nr_cpu_ids * sizeof(u32));
+	mechanism.idle = vzalloc(nr_cpu_ids);
+	mechanism.llc = vzalloc(nr_cpu_ids * sizeof(u16));
+	for_each_kernel_tracepoint(find_tracepoint, NULL);
+	if (mechanism.wakeups && mechanism.migrations && mechanism.busy && mechanism.elsewhere && mechanism.idle && mechanism.llc)
+		return 0;
+	mechanism_free();
+	return -ENOMEM;
+}
+
 static struct dentry *folder;
 
 static int __init busy_init(void)
@@ -284,21 +491,27 @@ static int __init busy_init(void)
 	counts = vzalloc(counts_size());
 	if (!counts)
 		return -ENOMEM;
+	error = mechanism_allocate();
+	if (error)
+		goto free_counts;
 	wakeup_probe.maxactive = 2 * nr_cpu_ids;
 	error = register_kretprobe(&wakeup_probe);
 	if (error) {
 		pr_err("topolab_busy: no probe on select_task_rq_fair: %d\n", error);
-		goto free_counts;
+		goto free_mechanism;
 	}
 	error = misc_register(&busy_device);
 	if (error)
 		goto drop_probe;
 	folder = debugfs_create_dir("topolab", NULL);
 	debugfs_create_file("wakeups", 0600, folder, NULL, &wakeups_fops);
+	debugfs_create_file("mechanism", 0600, folder, NULL, &mechanism_fops);
 	return 0;
 
 drop_probe:
 	unregister_kretprobe(&wakeup_probe);
+free_mechanism:
+	mechanism_free();
 free_counts:
 	vfree(counts);
 	return error;
@@ -308,7 +521,9 @@ static void __exit busy_exit(void)
 {
 	debugfs_remove(folder);
 	misc_deregister(&busy_device);
+	mechanism_stop();
 	unregister_kretprobe(&wakeup_probe);
+	mechanism_free();
 	vfree(counts);
 }
 

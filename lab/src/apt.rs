@@ -160,10 +160,11 @@ impl Apt {
             .ok_or_else(|| Fault::lab(format!("apt did not leave {package} {version} in its archives")))
     }
 
-    /// Downloads packages with everything that they depend on, from the machine's own release, and returns the files.
-    pub fn closure(&self, packages: &[String]) -> Outcome<Vec<PathBuf>> {
+    /// Downloads packages with everything that they depend on, from a suite or the machine's own release, and returns the files.
+    pub fn closure(&self, packages: &[String], suite: Option<&str>) -> Outcome<Vec<PathBuf>> {
         let release = mirror()?.release;
-        let mut words = vec!["-q", "-y", "--no-install-recommends", "--download-only", "-t", &release, "install"];
+        let suite = suite.unwrap_or(&release);
+        let mut words = vec!["-q", "-y", "--no-install-recommends", "--download-only", "-t", suite, "install"];
         words.extend(packages.iter().map(String::as_str));
         self.fetch(&words)
     }
@@ -189,6 +190,15 @@ pub fn debian_name(arch: Arch) -> &'static str {
         Arch::X86_64 => "amd64",
         Arch::Aarch64 => "arm64",
         Arch::Ppc64le => "ppc64el",
+    }
+}
+
+/// The GNU triplet of an architecture, as Debian's multiarch folders and cross compilers are named.
+pub fn triplet(arch: Arch) -> &'static str {
+    match arch {
+        Arch::X86_64 => "x86_64-linux-gnu",
+        Arch::Aarch64 => "aarch64-linux-gnu",
+        Arch::Ppc64le => "powerpc64le-linux-gnu",
     }
 }
 

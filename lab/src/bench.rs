@@ -1,9 +1,10 @@
 //! From a wish on the command line to a finished run: kernels, images, accelerator, plan, trials. `run` and `ab` differ only
 //! in how many kernels there are.
 
+use crate::bundle::{self, Runs};
 use crate::cancel::Cancel;
 use crate::fault::{Fault, Outcome, Trying};
-use crate::image::{self, Contents, Image, Runs};
+use crate::image::{self, Contents, Image, ImageWish, Supplied};
 use crate::kernel::{self, Kernel, KernelSpec, Needs, Toolchain, Wish};
 use crate::patch::Series;
 use crate::paths::CacheDir;
@@ -45,8 +46,14 @@ pub struct RunWish {
     pub fragments: Vec<PathBuf>,
     /// The compiler.
     pub toolchain: Toolchain,
+    /// Architecture of the guests; the first that every topology has when `None`.
+    pub arch: Option<Arch>,
     /// Bundles by name or folder.
     pub bundles: Vec<String>,
+    /// Sources of programs that Debian lacks, by name.
+    pub sources: Vec<(String, PathBuf)>,
+    /// Whether each repetition runs once more with the scheduler's doings counted.
+    pub mechanism: bool,
     /// Parameters.
     pub params: Vec<(String, String)>,
     /// The clock.
@@ -98,11 +105,8 @@ pub fn run(wish: &RunWish, lab: Lab<'_>) -> Outcome<Finished> {
     let Lab { cache, progress, cancel } = lab;
     // Everything that is the user's to mend is said before anything long begins.
     let topologies = wish.topologies.iter().map(|t| topology::load(t)).collect::<Outcome<Vec<_>>>()?;
-    if let Some(other) = topologies.iter().find(|topology| !topology.cpu.contains_key(&Arch::X86_64)) {
-        return Err(Fault::input(format!("{} is no x86_64 machine, and workloads run on those only", other.name))
-            .help(format!("`topolab topology verify {}` boots it", other.name)));
-    }
-    let bundles = bundles(wish)?;
+    let arch = common_arch(wish.arch, &topologies)?;
+    let bundles = bundles(wish, arch)?;
     refuse_twins("topology", topologies.iter().map(|t| t.name.as_str()))?;
     refuse_twins("bundle", bundles.iter().map(|b| b.bundle.name.as_str()))?;
     let spec = KernelSpec::parse(&wish.kernel)?;
@@ -111,17 +115,26 @@ pub fn run(wish: &RunWish, lab: Lab<'_>) -> Outcome<Finished> {
             "--clock virtual counts instructions, which KVM cannot; use --accel tcg or --clock real",
         ));
     }
-    let qemu = qemu::find(Arch::X86_64)?;
-    qemu.require_board(Arch::X86_64)?;
+    for (topology, planned) in topologies.iter().flat_map(|t| bundles.iter().map(move |b| (t, b))) {
+        bundle::resolve(&planned.bundle, &planned.values, topology)?;
+    }
+    let supplied = bundles.iter().map(|b| supplied(b, wish, arch)).collect::<Outcome<Vec<_>>>()?;
+    let qemu = qemu::find(arch)?;
+    qemu.require_board(arch)?;
     for topology in &topologies {
         trials::guests_that_fit(topology)?;
     }
-    let kernels = kernels(wish, &spec, &topologies, &bundles, lab)?;
-    let images = bundles.iter().map(|b| image_of(b, lab)).collect::<Outcome<Vec<_>>>()?;
+    let images = bundles.iter().zip(&supplied).map(|(b, s)| image_of(b, s, arch, lab)).collect::<Outcome<Vec<_>>>()?;
+    for (topology, (planned, image)) in topologies.iter().flat_map(|t| bundles.iter().zip(&images).map(move |b| (t, b)))
+    {
+        trials::require_memory(topology, planned, image.as_ref(), wish.clock)?;
+    }
+    let kernels = kernels(wish, &spec, arch, &topologies, &bundles, lab)?;
     cancel.check()?;
-    let (accel, accel_reason) = choose_accel(wish, &qemu, &kernels[0].1, cache, progress)?;
+    let (accel, accel_reason) = choose_accel(wish, arch, &qemu, &kernels[0].1, cache, progress)?;
     let plan = Plan {
         command: wish.command.clone(),
+        arch,
         topologies,
         kernels: kernels
             .iter()
@@ -143,10 +156,11 @@ pub fn run(wish: &RunWish, lab: Lab<'_>) -> Outcome<Finished> {
             Clock::Virtual => 1,
         }),
         reps: wish.reps,
+        mechanism: wish.mechanism,
         seed: wish.seed,
         append: wish.append.clone(),
         margin: wish.margin,
-        host: host(&qemu, accel_reason)?,
+        host: host(&qemu, arch, accel_reason)?,
     };
     let kernels: Vec<Kernel> = kernels.into_iter().map(|(_, kernel)| kernel).collect();
     let store = Store::begin(&wish.results, &plan)?;
@@ -165,10 +179,32 @@ pub fn run(wish: &RunWish, lab: Lab<'_>) -> Outcome<Finished> {
     Ok(Finished { plan, trials, store })
 }
 
-fn bundles(wish: &RunWish) -> Outcome<Vec<PlannedBundle>> {
+/// The architecture that every machine of a run is of.
+fn common_arch(wished: Option<Arch>, topologies: &[Topology]) -> Outcome<Arch> {
+    let all = [Arch::X86_64, Arch::Aarch64, Arch::Ppc64le];
+    let every = |arch: &Arch| topologies.iter().all(|topology| topology.cpu.contains_key(arch));
+    let found = all.into_iter().find(|arch| wished.is_none_or(|wished| wished == *arch) && every(arch));
+    found.ok_or_else(|| {
+        let said = topologies.iter().map(|topology| {
+            let archs: Vec<String> = topology.cpu.keys().map(Arch::to_string).collect();
+            format!("{}: {}", topology.name, archs.join(" "))
+        });
+        let what = wished.map_or("the machines of a run must be of one architecture".to_string(), |arch| {
+            format!("-a {arch}: not every machine is one")
+        });
+        Fault::input(what).detail(said.collect::<Vec<_>>().join("\n"))
+    })
+}
+
+fn bundles(wish: &RunWish, arch: Arch) -> Outcome<Vec<PlannedBundle>> {
     let mut all = Vec::new();
     for name in &wish.bundles {
-        let bundle = image::load_bundle(name)?;
+        let bundle = bundle::load_bundle(name)?;
+        if !bundle.architectures.contains(&arch) {
+            let there: Vec<String> = bundle.architectures.iter().map(Arch::to_string).collect();
+            return Err(Fault::input(format!("bundle {} has no programs for {arch}", bundle.name))
+                .help(format!("it runs on {}", there.join(" and "))));
+        }
         if !bundle.clocks.contains(&wish.clock) {
             let words: Vec<&str> = bundle.clocks.iter().map(|clock| clock_word(*clock)).collect();
             return Err(Fault::input(format!(
@@ -204,6 +240,7 @@ fn clock_word(clock: Clock) -> &'static str {
 fn kernels(
     wish: &RunWish,
     spec: &KernelSpec,
+    arch: Arch,
     topologies: &[Topology],
     bundles: &[PlannedBundle],
     lab: Lab<'_>,
@@ -212,7 +249,7 @@ fn kernels(
         let wish = Wish {
             spec: spec.clone(),
             series: series.to_vec(),
-            arch: Arch::X86_64,
+            arch,
             needs: Needs::of(topologies),
             bundles: bundles.iter().map(|b| (b.bundle.name.clone(), b.bundle.kernel.clone())).collect(),
             fragments: wish.fragments.clone(),
@@ -226,15 +263,33 @@ fn kernels(
     }
 }
 
-fn image_of(planned: &PlannedBundle, lab: Lab<'_>) -> Outcome<Option<Image>> {
+fn supplied(planned: &PlannedBundle, wish: &RunWish, arch: Arch) -> Outcome<Vec<Supplied>> {
     match &planned.bundle.runs {
-        Runs::Model(_) => Ok(None),
-        Runs::Program { image, .. } => image::provide_image(image, lab.cache, lab.progress, lab.cancel).map(Some),
+        Runs::Model(_) => Ok(Vec::new()),
+        Runs::Program(program) => {
+            let find = |supply| Supplied::find(supply, &wish.sources, &planned.bundle.name, arch);
+            program.supplies.iter().map(find).collect()
+        }
     }
+}
+
+fn image_of(planned: &PlannedBundle, supplied: &[Supplied], arch: Arch, lab: Lab<'_>) -> Outcome<Option<Image>> {
+    let named = match &planned.bundle.runs {
+        Runs::Model(_) => None,
+        Runs::Program(program) => program.image.as_ref(),
+    };
+    let Some(name) = named else { return Ok(None) };
+    // A folder's own recipe lies beside its bundle.toml.
+    let own = planned.bundle.folder.as_ref().map(|folder| folder.join(format!("{name}.image")));
+    let spec = own.filter(|path| path.exists()).map_or(name.clone(), |path| path.display().to_string());
+    let recipe = image::load_recipe(&spec)?;
+    let wish = ImageWish { recipe: &recipe, arch, supplied, again: false };
+    image::provide_image(wish, lab.cache, lab.progress, lab.cancel).map(Some)
 }
 
 fn choose_accel(
     wish: &RunWish,
+    arch: Arch,
     qemu: &Qemu,
     kernel: &Kernel,
     cache: &CacheDir,
@@ -243,6 +298,12 @@ fn choose_accel(
     match (wish.clock, wish.accel) {
         (Clock::Virtual, _) => Ok((Accel::Tcg, "the virtual clock needs TCG with icount".into())),
         (Clock::Real, AccelWish::Tcg) => Ok((Accel::Tcg, "asked for".into())),
+        (Clock::Real, AccelWish::Kvm) if arch != Arch::X86_64 => {
+            Err(Fault::input(format!("--accel kvm: this host runs no {arch} code")).help("leave it out to emulate"))
+        }
+        (Clock::Real, AccelWish::Auto) if arch != Arch::X86_64 => {
+            Ok((Accel::Tcg, format!("KVM runs the host's own code only, and the guests are {arch}")))
+        }
         (Clock::Real, AccelWish::Auto | AccelWish::Kvm) => {
             let probe = probe(qemu, kernel, cache)?;
             match (probe.works, wish.accel) {
@@ -272,6 +333,7 @@ pub fn probe(qemu: &Qemu, kernel: &Kernel, cache: &CacheDir) -> Outcome<Probe> {
         offline: Default::default(),
         partition: Default::default(),
         work: Work::Observe,
+        count: None,
     };
     image::write_initramfs(&at("initrd"), &Contents { arch: Arch::X86_64, order: &order, modules: &[], tree: None })?;
     let mut machine = trials::machine(&topology::load("smoke")?, Arch::X86_64, kernel, Accel::Kvm, Clock::Real, 1, &[]);
@@ -291,7 +353,7 @@ pub fn known_probe(qemu: &Qemu, cache: &CacheDir) -> Option<Probe> {
 }
 
 /// What a reader must know of the host.
-fn host(qemu: &Qemu, accel_reason: String) -> Outcome<Host> {
+fn host(qemu: &Qemu, arch: Arch, accel_reason: String) -> Outcome<Host> {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo
         .lines()
@@ -302,7 +364,7 @@ fn host(qemu: &Qemu, accel_reason: String) -> Outcome<Host> {
         machine: format!("{} × {}, Linux {}", cpus, model.unwrap_or_else(|| "unknown CPU".into()), release.trim()),
         qemu: qemu.version.clone(),
         topolab: env!("CARGO_PKG_VERSION").into(),
-        agent: image::agent_digest(Arch::X86_64)?,
+        agent: image::agent_digest(arch)?,
         turnstile: qemu::turnstile_digest(),
         accel_reason,
     })
@@ -339,6 +401,7 @@ pub fn observe(topology: &Topology, arch: Arch, kernel: &Kernel, lab: Lab<'_>) -
         offline: topology.placement.offline.clone(),
         partition: topology.placement.partition.clone(),
         work: Work::Observe,
+        count: None,
     };
     let birth = crate::guest::Birth {
         qemu: &qemu,

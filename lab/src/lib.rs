@@ -5,6 +5,7 @@
 
 pub mod apt;
 pub mod bench;
+pub mod bundle;
 pub mod cache;
 pub mod cancel;
 pub mod cli;
@@ -15,6 +16,7 @@ pub mod guest;
 pub mod image;
 pub mod kernel;
 mod lock;
+pub mod mechanism;
 pub mod patch;
 pub mod paths;
 pub mod plan;

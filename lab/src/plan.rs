@@ -1,8 +1,9 @@
 //! The resolved run: what exactly will be booted, in which order, from which seeds. Saved with its results. Pure.
 
-use crate::image::{Bundle, Image};
+use crate::bundle::Bundle;
+use crate::image::Image;
 use crate::qemu::Accel;
-use crate::topology::Topology;
+use crate::topology::{Arch, Topology};
 use std::collections::BTreeMap;
 use topolab_model::SplitMix64;
 use topolab_wire::{Clock, Setting};
@@ -74,6 +75,8 @@ pub struct Host {
 pub struct Plan {
     /// The command, for the reproducer line.
     pub command: String,
+    /// Architecture of the guests.
+    pub arch: Arch,
     /// Machines.
     pub topologies: Vec<Topology>,
     /// Kernels, base first.
@@ -90,6 +93,8 @@ pub struct Plan {
     pub boots: u32,
     /// Repetitions within a boot.
     pub reps: u32,
+    /// Whether each repetition runs once more with the scheduler's doings counted.
+    pub mechanism: bool,
     /// Seed of the order and of the guests.
     pub seed: u64,
     /// Words added to the kernel's command line.
@@ -199,7 +204,7 @@ impl Plan {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::image::load_bundle;
+    use crate::bundle::load_bundle;
     use crate::topology::load;
 
     /// A plan of two kernels on a small machine.
@@ -215,6 +220,7 @@ pub(crate) mod tests {
         };
         Plan {
             command: "topolab ab".into(),
+            arch: Arch::X86_64,
             topologies: vec![load("cwf-snc3@1/12").expect("built in")],
             kernels: vec![kernel(Role::Base, "a"), kernel(Role::Patched, "b")],
             bundles: vec![PlannedBundle { values: bundle.values(&[]).expect("defaults"), bundle }],
@@ -223,6 +229,7 @@ pub(crate) mod tests {
             accel: Accel::Tcg,
             boots,
             reps: 1,
+            mechanism: false,
             seed: 7,
             append: Vec::new(),
             margin: 0.01,

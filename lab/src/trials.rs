@@ -1,30 +1,30 @@
 //! Runs the trials of a plan: in its order, as many side by side as the clock allows, each kept as soon as it is over.
 
+mod needs;
+mod read;
+
+pub use needs::{guests_that_fit, patience, require_memory};
+
+use crate::bundle::{self, Resolved, Runs};
 use crate::cancel::Cancel;
-use crate::fault::{Fault, FaultKind, Outcome, Trying};
+use crate::fault::{Fault, FaultKind, Outcome};
 use crate::guest::{self, Birth, Deadlines, Lived};
-use crate::image::{Bundle, Image, Runs, module_places};
+use crate::image::{Image, module_places};
 use crate::kernel::Kernel;
-use crate::paths::{available_memory, touch};
-use crate::plan::{Plan, PlannedBundle, Trial};
+use crate::paths::touch;
+use crate::plan::{Plan, Trial};
 use crate::progress::Progress;
 use crate::qemu::{Accel, Machine, Qemu};
-use crate::results::{Invariant, KernelRef, NO_COMPLAINTS, Observed, Samples, Store, TrialRecord};
-use crate::topology::{Arch, Level, Topology, compare};
+use crate::results::{KernelRef, Store, TrialRecord};
+use crate::topology::{Arch, Level, Topology};
+use needs::{in_initramfs, work_s};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::Mutex;
-use topolab_wire::{
-    Clock, ModelOrder, ModelRecord, Order, PROTOCOL, ProgramOrder, ProgramOutcome, Repetition, RootFrom, Setting,
-    Value, Work,
-};
+use topolab_wire::{Clock, ModelOrder, Order, PROTOCOL, ProgramOrder, RootFrom, Work};
 
 /// Tag of the read-only share with a bundle's programs.
 const INPUTS_TAG: &str = "inputs";
-/// Memory of QEMU itself beside the guest's, in MiB, and what each vCPU adds (measured at 24 to 288 vCPUs).
-const QEMU_MIB: u64 = 200;
-const QEMU_MIB_PER_CPU: u64 = 4;
-
 /// Everything that running a plan needs.
 pub struct Bench<'a> {
     /// The plan.
@@ -45,47 +45,6 @@ pub struct Bench<'a> {
     pub progress: Progress,
     /// Ctrl-C.
     pub cancel: &'a Cancel,
-}
-
-/// Patience that a healthy guest never needs, before its work: an emulated CPU takes about two seconds to bring up under the
-/// virtual clock, and both cores may be busy with something else.
-pub fn patience(topology: &Topology, accel: Accel) -> Deadlines {
-    let cpus = u64::from(topology.shape.cpus());
-    let boot_s = match accel {
-        Accel::Kvm => 60 + cpus,
-        Accel::Tcg => 120 + 8 * cpus,
-    };
-    Deadlines { boot_s, total_s: boot_s + 300 }
-}
-
-/// Seconds of wall time that the ordered work may take beyond that. A program's own deadline is in guest time, which the real
-/// clock keeps; a model's CPUs share one host thread, so a second of theirs may cost a second of it for every CPU.
-fn work_s(planned: &PlannedBundle, topology: &Topology, reps: u32) -> u64 {
-    let runs = u64::from(reps);
-    match &planned.bundle.runs {
-        Runs::Program { warmup, deadline_s, .. } => (runs + u64::from(*warmup)) * (deadline_s + 10),
-        Runs::Model(_) => {
-            let ms = match planned.values.get("duration_ms") {
-                Some(Setting::Number(ms)) => u64::try_from(*ms).unwrap_or(1000),
-                Some(Setting::Word(_)) | None => 1000,
-            };
-            runs * (60 + 5 * u64::from(topology.shape.cpus()) * ms.div_ceil(1000))
-        }
-    }
-}
-
-/// Refuses a guest that the host's memory cannot hold, and says how many fit.
-pub fn guests_that_fit(topology: &Topology) -> Outcome<usize> {
-    let needed = topology.memory_mib() + QEMU_MIB + QEMU_MIB_PER_CPU * u64::from(topology.shape.cpus());
-    let available = available_memory()? >> 20;
-    match available / needed {
-        0 => Err(Fault::lab(format!(
-            "too little memory to boot {}: {needed} MiB are needed, {available} MiB are available",
-            topology.name
-        ))
-        .help("scale the machine down with @1/N, or end other programs")),
-        n => usize::try_from(n).trying("memory"),
-    }
 }
 
 impl Bench<'_> {
@@ -165,12 +124,13 @@ impl Bench<'_> {
             },
             topology: topology.name.clone(),
             bundle: planned.bundle.name.clone(),
-            params: planned.values.clone(),
+            params: self.resolved(trial)?.values,
             boot: trial.boot,
             seed: trial.seed,
             label: plan.label(),
             observed: None,
             metrics: BTreeMap::new(),
+            mechanism: BTreeMap::new(),
             invariants: Vec::new(),
             cautions: Vec::new(),
             fault: None,
@@ -183,6 +143,7 @@ impl Bench<'_> {
                 return Err(fault);
             }
             record.metrics.clear();
+            record.mechanism.clear();
             record.fault = Some(fault.into());
         }
         self.store.keep(&folder, &record)?;
@@ -195,15 +156,17 @@ impl Bench<'_> {
         let plan = self.plan;
         let topology = &plan.topologies[trial.topology];
         let (kernel, planned) = (&self.kernels[trial.kernel], &plan.bundles[trial.bundle]);
-        let tree = self.images[trial.bundle].as_ref().map(|image| image.tree.as_path());
+        let image = self.images[trial.bundle].as_ref();
+        let tree = image.map(|image| image.tree.as_path());
         let modelled = matches!(planned.bundle.runs, Runs::Model(_));
-        let root = match (tree, plan.clock) {
-            (None, _) => RootFrom::None,
-            (Some(_), Clock::Real) => RootFrom::Share(INPUTS_TAG.into()),
-            (Some(_), Clock::Virtual) => RootFrom::Initramfs,
+        let root = match image {
+            None => RootFrom::None,
+            Some(image) if in_initramfs(image, plan.clock) => RootFrom::Initramfs,
+            Some(_) => RootFrom::Share(INPUTS_TAG.into()),
         };
         let mut modules = kernel.modules.clone();
         match (modelled, &kernel.busy_module) {
+            (false, Some(module)) if plan.mechanism => modules.push(module.clone()),
             (false, _) => {}
             (true, Some(module)) => modules.push(module.clone()),
             (true, None) => {
@@ -226,11 +189,12 @@ impl Bench<'_> {
             root: root.clone(),
             offline: topology.placement.offline.clone(),
             partition: topology.placement.partition.clone(),
-            work: self.work(trial),
+            work: self.work(trial)?,
+            count: plan.mechanism.then(|| topology.present_units(topology.llc)),
         };
         let birth = Birth {
             qemu: self.qemu,
-            machine: machine(topology, Arch::X86_64, kernel, plan.accel, plan.clock, trial.seed, &plan.append),
+            machine: machine(topology, plan.arch, kernel, plan.accel, plan.clock, trial.seed, &plan.append),
             order: &order,
             modules: &modules,
             tree: tree.filter(|_| root == RootFrom::Initramfs),
@@ -244,125 +208,36 @@ impl Bench<'_> {
     fn patience(&self, trial: &Trial) -> Deadlines {
         let (topology, planned) = (&self.plan.topologies[trial.topology], &self.plan.bundles[trial.bundle]);
         let usual = patience(topology, self.plan.accel);
+        let runs = if self.plan.mechanism { 2 * self.plan.reps } else { self.plan.reps };
         Deadlines {
             boot_s: self.deadlines.0.unwrap_or(usual.boot_s),
-            total_s: self.deadlines.1.unwrap_or(usual.total_s + work_s(planned, topology, self.plan.reps)),
+            total_s: self.deadlines.1.unwrap_or(usual.total_s + work_s(planned, topology, runs)),
         }
     }
 
-    fn work(&self, trial: &Trial) -> Work {
+    fn resolved(&self, trial: &Trial) -> Outcome<Resolved> {
+        let (topology, planned) = (&self.plan.topologies[trial.topology], &self.plan.bundles[trial.bundle]);
+        bundle::resolve(&planned.bundle, &planned.values, topology)
+    }
+
+    fn work(&self, trial: &Trial) -> Outcome<Work> {
         let plan = self.plan;
         let (topology, planned) = (&plan.topologies[trial.topology], &plan.bundles[trial.bundle]);
-        match &planned.bundle.runs {
-            Runs::Model(model) => Work::Model(ModelOrder {
+        let resolved = self.resolved(trial)?;
+        Ok(match (&planned.bundle.runs, resolved.programs) {
+            (_, Some(programs)) => Work::Program(Box::new(ProgramOrder { repetitions: plan.reps, ..programs })),
+            (Runs::Program(_), None) => {
+                return Err(Fault::lab(format!("{} resolves to no program", planned.bundle.name)));
+            }
+            (Runs::Model(model), None) => Work::Model(ModelOrder {
                 model: model.clone(),
-                params: planned.values.clone(),
+                params: resolved.values,
                 seed: trial.seed,
                 repetitions: plan.reps,
                 nodes: topology.present_units(Level::Node),
                 llcs: topology.present_units(topology.llc),
             }),
-            Runs::Program { argv, warmup, deadline_s, .. } => Work::Program(ProgramOrder {
-                argv: Bundle::words(argv, &planned.values),
-                env: BTreeMap::new(),
-                cpus: None,
-                warmup: *warmup,
-                repetitions: plan.reps,
-                deadline_ms: deadline_s * 1000,
-            }),
-        }
-    }
-
-    /// Turns what the guest left into the record: first whether it was the machine, then the numbers.
-    fn read(&self, lived: &Lived, trial: &Trial, record: &mut TrialRecord) -> Outcome<()> {
-        let topology = &self.plan.topologies[trial.topology];
-        let observed = Observed::from(&compare(topology, Arch::X86_64, &lived.observation));
-        let complaints = lived.complaints();
-        record.cautions.clone_from(&lived.cautions);
-        if lived.late {
-            self.progress.say(format!(
-                "{} on {}: the host is so busy that QEMU's main loop did not wait for its turn; if another run differs, that is why",
-                record.bundle, record.topology
-            ));
-        }
-        record.invariants.push(Invariant {
-            name: NO_COMPLAINTS.into(),
-            holds: complaints.is_empty(),
-            evidence: complaints.into_iter().map(|(title, _)| title).collect::<Vec<_>>().join("; "),
-        });
-        let (matches, differs) = (observed.matches, observed.differs.clone());
-        record.observed = Some(observed);
-        if !matches && !self.allow_mismatch {
-            let rows: Vec<String> = differs
-                .iter()
-                .map(|r| format!("{}: declared {}, observed {}", r.what, r.declared, r.observed))
-                .collect();
-            return Err(Fault::new(
-                FaultKind::Mismatch,
-                format!("the guest is not the declared machine {}", topology.name),
-            )
-            .detail(rows.join("\n"))
-            .help("--allow-mismatch measures all the same, and says so on every record"));
-        }
-        if lived.done.repetitions.len() != self.plan.reps as usize {
-            return Err(Fault::lab(format!(
-                "{} repetitions came back, {} were ordered",
-                lived.done.repetitions.len(),
-                self.plan.reps
-            )));
-        }
-        for (n, repetition) in lived.done.repetitions.iter().enumerate() {
-            self.read_one(n, repetition, &lived.results, trial, record)?;
-        }
-        Ok(())
-    }
-
-    fn read_one(
-        &self,
-        n: usize,
-        repetition: &Repetition,
-        results: &Path,
-        trial: &Trial,
-        record: &mut TrialRecord,
-    ) -> Outcome<()> {
-        let text =
-            |name: &str| std::fs::read(results.join(name)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        let bundle = &self.plan.bundles[trial.bundle].bundle;
-        let unreadable = |why: String| {
-            let said = [&repetition.stdout, &repetition.stderr].map(|name| text(name).unwrap_or_default()).join("\n");
-            let tail: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
-            Fault::new(FaultKind::Bundle, format!("{}, repetition {n}: {why}", bundle.name)).detail(format!(
-                "{}\n\nthe raw output: results/{} and {} in the trial's folder",
-                tail[tail.len().saturating_sub(12)..].join("\n"),
-                repetition.stdout,
-                repetition.stderr
-            ))
-        };
-        match &repetition.outcome {
-            ProgramOutcome::Exit(0) => {}
-            ProgramOutcome::Exit(code) => return Err(unreadable(format!("exit status {code}"))),
-            ProgramOutcome::Signal(signal) => return Err(unreadable(format!("killed by signal {signal}"))),
-            ProgramOutcome::Deadline => return Err(unreadable("its deadline passed".into())),
-            ProgramOutcome::NotStarted(why) => return Err(unreadable(format!("not started: {why}"))),
-        }
-        let stdout = text(&repetition.stdout).map_err(|e| unreadable(e.to_string()))?;
-        let values: BTreeMap<String, Value> = match &repetition.record {
-            None => bundle.read(&stdout).map_err(unreadable)?,
-            Some(_) => {
-                let model: ModelRecord = serde_json::from_str(&stdout).map_err(|e| unreadable(e.to_string()))?;
-                for (name, (holds, evidence)) in model.invariants {
-                    record.invariants.push(Invariant { name, holds, evidence });
-                }
-                model.metrics
-            }
-        };
-        for (name, Value { unit, value, thin }) in values {
-            let samples =
-                record.metrics.entry(name).or_insert_with(|| Samples { unit, samples: Vec::new(), thin: false });
-            samples.samples.push(value);
-            samples.thin |= thin;
-        }
-        Ok(())
+        })
     }
 }
 

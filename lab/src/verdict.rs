@@ -1,6 +1,6 @@
 //! Better, same, worse or inconclusive: one pure function from samples to a word, and the reason when it is no word.
 
-use crate::image::Better;
+use crate::bundle::Better;
 use crate::plan::Label;
 use crate::stats::{self, ALPHA};
 

@@ -1,84 +1,98 @@
-//! Runs what the order asks for, repetition by repetition, and keeps what it said.
+//! Starts programs where they belong, and waits for their end or their deadline.
 
-use crate::kmsg;
-use crate::results::Outbox;
 use nix::sched::{CpuSet as Affinity, sched_setaffinity};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
-use topolab_wire::{CpuSet, Marker, ModelOrder, ProgramOrder, ProgramOutcome, Repetition};
+use topolab_wire::{CpuSet, ProgramOutcome, Step};
 
-/// Deadline of one run of a model, in guest seconds. Models end by themselves; this only keeps a broken one from
-/// running into the host's deadline without a word.
-const MODEL_DEADLINE: Duration = Duration::from_secs(3600);
-
-/// Runs a program's warm-ups and repetitions inside `root`.
-pub fn run_program(order: &ProgramOrder, root: &Path, outbox: &mut Outbox) -> io::Result<Vec<Repetition>> {
-    if let Some(cpus) = &order.cpus {
-        pin_self(cpus)?;
-    }
-    let deadline = Duration::from_millis(order.deadline_ms);
-    for _ in 0..order.warmup {
-        supervise(&mut program(order, root), Stdio::null(), Stdio::null(), None, deadline)?;
-    }
-    let mut repetitions = Vec::new();
-    for n in 0..order.repetitions {
-        kmsg::say(&Marker::Repetition(n));
-        let (stdout, stderr) = (format!("rep-{n}.stdout"), format!("rep-{n}.stderr"));
-        let out = outbox.create(&stdout)?;
-        let err = outbox.create(&stderr)?;
-        let outcome = supervise(&mut program(order, root), out.into(), err.into(), None, deadline)?;
-        repetitions.push(Repetition { outcome, stdout, stderr, record: None });
-    }
-    Ok(repetitions)
+/// Where a step runs: its root directory and, where its CPUs are apart, the cgroup that has them.
+#[derive(Debug, Clone)]
+pub struct Where {
+    /// The root directory.
+    pub root: PathBuf,
+    /// CPUs in a partition of their own, and its cgroup.
+    pub partition: Option<(CpuSet, PathBuf)>,
 }
 
-/// Runs a model's repetitions, each as a process of its own with a seed of its own.
-pub fn run_model(order: &ModelOrder, outbox: &mut Outbox) -> io::Result<Vec<Repetition>> {
-    let mut repetitions = Vec::new();
-    for n in 0..order.repetitions {
-        kmsg::say(&Marker::Repetition(n));
-        let (stdout, stderr) = (format!("rep-{n}.json"), format!("rep-{n}.stderr"));
-        let out = outbox.create(&stdout)?;
-        let err = outbox.create(&stderr)?;
-        let input = serde_json::to_vec(&ModelOrder { seed: order.seed.wrapping_add(u64::from(n)), ..order.clone() })?;
-        let mut command = Command::new("/proc/self/exe");
-        command.arg("model");
-        let outcome = supervise(&mut command, out.into(), err.into(), Some(&input), MODEL_DEADLINE)?;
-        repetitions.push(Repetition { outcome, stdout: stdout.clone(), stderr, record: Some(stdout) });
-    }
-    Ok(repetitions)
-}
-
-/// The program as a command. The dynamic loader named in a program's ELF header is looked up in the caller's root, so a
-/// program of an image is started by the agent's own `enter` word, which changes the root first.
-fn program(order: &ProgramOrder, root: &Path) -> Command {
+/// The step as a command. The dynamic loader named in a program's ELF header is looked up in the caller's root, so a program of an
+/// image is started by the agent's own `enter` word, which joins the cgroup, takes the CPUs and changes the root first.
+pub fn command(step: &Step, place: &Where) -> Command {
     let mut command = Command::new("/proc/self/exe");
-    command.arg("enter").arg(root).args(&order.argv);
-    command.envs(&order.env).env("HOME", "/tmp").env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin");
+    let cpus = step.cpus.as_ref().map_or("-".to_string(), CpuSet::to_string);
+    let apart = |cpus: &CpuSet, partition: &CpuSet| cpus.difference(partition).is_empty();
+    let group = match (&step.cpus, &place.partition) {
+        (Some(cpus), Some((partition, group))) if apart(cpus, partition) => group.as_path(),
+        (_, _) => Path::new("-"),
+    };
+    command.arg("enter").arg(&place.root).arg(cpus).arg(group).args(&step.argv);
+    command.env_clear().envs(&step.env).env("HOME", "/tmp").env("TOPOLAB_OUT", "/out");
+    command.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
     command
 }
 
-/// Enters `root` and becomes the program in `argv`; returns only to say why it could not.
-pub fn enter(root: &Path, argv: &[std::ffi::OsString]) -> io::Error {
+/// `enter ROOT CPUS CGROUP PROGRAM ARGUMENT…`: becomes the program in its place; returns only to say why it could not.
+pub fn enter(words: &[OsString]) -> io::Error {
+    let [root, cpus, group, argv @ ..] = words else {
+        return io::Error::other("enter: a root, CPUs, a cgroup and a program are needed");
+    };
+    match place(Path::new(root), &cpus.to_string_lossy(), Path::new(group)) {
+        Ok(()) => {}
+        Err(e) => return e,
+    }
     let Some((program, arguments)) = argv.split_first() else {
         return io::Error::other("the order has an empty command line");
     };
-    let entered = nix::unistd::chroot(root).and_then(|()| nix::unistd::chdir("/"));
-    if let Err(e) = entered {
-        return io::Error::other(format!("chroot {}: {}", root.display(), e.desc()));
-    }
-    let error = Command::new(program).args(arguments).exec();
+    let mut command = match program.to_string_lossy().strip_prefix('@') {
+        // The image brings /proc, and the link leads out of it to the agent's own file.
+        Some(tool) => {
+            let mut command = Command::new("/proc/self/exe");
+            command.arg("tool").arg(tool);
+            command
+        }
+        None => Command::new(program),
+    };
+    let error = command.args(arguments).exec();
     io::Error::new(error.kind(), format!("{}: {error}", program.to_string_lossy()))
 }
 
-/// Starts a command in a process group of its own, feeds it, and waits for its end or its deadline.
-fn supervise(
+fn place(root: &Path, cpus: &str, group: &Path) -> io::Result<()> {
+    if group != Path::new("-") {
+        let procs = group.join("cgroup.procs");
+        std::fs::write(&procs, std::process::id().to_string())
+            .map_err(|e| io::Error::other(format!("{}: {e}", procs.display())))?;
+    }
+    if cpus != "-" {
+        pin_self(&cpus.parse().map_err(io::Error::other)?)?;
+    }
+    if root == Path::new("/") {
+        return Ok(());
+    }
+    let entered = nix::unistd::chroot(root).and_then(|()| nix::unistd::chdir("/"));
+    entered.map_err(|e| io::Error::other(format!("chroot {}: {}", root.display(), e.desc())))
+}
+
+fn pin_self(cpus: &CpuSet) -> io::Result<()> {
+    let mut affinity = Affinity::new();
+    for cpu in cpus.iter() {
+        affinity.set(cpu as usize).map_err(|e| io::Error::other(format!("CPU {cpu}: {}", e.desc())))?;
+    }
+    sched_setaffinity(Pid::from_raw(0), &affinity).map_err(|e| io::Error::other(format!("CPUs {cpus}: {}", e.desc())))
+}
+
+/// Starts a command in a process group of its own.
+pub fn start(command: &mut Command, stdin: Stdio, stdout: Stdio, stderr: Stdio) -> io::Result<Child> {
+    command.stdin(stdin).stdout(stdout).stderr(stderr).process_group(0).spawn()
+}
+
+/// Starts a command, feeds it, and waits for its end or its deadline.
+pub fn supervise(
     command: &mut Command,
     stdout: Stdio,
     stderr: Stdio,
@@ -86,7 +100,7 @@ fn supervise(
     deadline: Duration,
 ) -> io::Result<ProgramOutcome> {
     let stdin = if input.is_some() { Stdio::piped() } else { Stdio::null() };
-    let mut child = match command.stdin(stdin).stdout(stdout).stderr(stderr).process_group(0).spawn() {
+    let mut child = match start(command, stdin, stdout, stderr) {
         Ok(child) => child,
         Err(e) => return Ok(ProgramOutcome::NotStarted(e.to_string())),
     };
@@ -97,7 +111,15 @@ fn supervise(
     wait_until(&mut child, deadline)
 }
 
-fn wait_until(child: &mut Child, deadline: Duration) -> io::Result<ProgramOutcome> {
+/// Sends a signal to a child and everything that it has started, as far as it stayed in its group.
+pub fn signal(child: &Child, signal: Signal) {
+    if let Ok(group) = i32::try_from(child.id()) {
+        let _ = killpg(Pid::from_raw(group), signal);
+    }
+}
+
+/// Waits for a child's end; at the deadline it and its group are killed.
+pub fn wait_until(child: &mut Child, deadline: Duration) -> io::Result<ProgramOutcome> {
     let group = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
     let ended = Mutex::new(false);
     let changed = Condvar::new();
@@ -125,10 +147,12 @@ fn wait_until(child: &mut Child, deadline: Duration) -> io::Result<ProgramOutcom
     })
 }
 
-fn pin_self(cpus: &CpuSet) -> io::Result<()> {
-    let mut affinity = Affinity::new();
-    for cpu in cpus.iter() {
-        affinity.set(cpu as usize).map_err(|e| io::Error::other(format!("CPU {cpu}: {}", e.desc())))?;
+/// How something ended, for people.
+pub fn ended(outcome: &ProgramOutcome) -> String {
+    match outcome {
+        ProgramOutcome::Exit(code) => format!("exit status {code}"),
+        ProgramOutcome::Signal(signal) => format!("killed by signal {signal}"),
+        ProgramOutcome::Deadline => "its deadline passed".into(),
+        ProgramOutcome::NotStarted(why) => format!("not started: {why}"),
     }
-    sched_setaffinity(Pid::from_raw(0), &affinity).map_err(|e| io::Error::other(format!("CPUs {cpus}: {}", e.desc())))
 }

@@ -61,14 +61,16 @@ pub fn switch_off(cpus: &CpuSet) -> io::Result<()> {
 }
 
 /// Puts CPUs into a cpuset partition of their own, without scheduling domains (Documentation/admin-guide/cgroup-v2.rst,
-/// `cpuset.cpus.partition`).
-pub fn isolate(cpus: &CpuSet) -> io::Result<()> {
+/// `cpuset.cpus.partition`). Returns the cgroup that has them; none where there is nothing to isolate.
+pub fn isolate(name: &str, cpus: &CpuSet) -> io::Result<Option<PathBuf>> {
     if cpus.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
     let root = Path::new("/sys/fs/cgroup");
-    mount_at("cgroup2", "cgroup2", root, MsFlags::empty())?;
-    let group = root.join("topolab-isolated");
+    if !root.join("cgroup.controllers").exists() {
+        mount_at("cgroup2", "cgroup2", root, MsFlags::empty())?;
+    }
+    let group = root.join(name);
     std::fs::write(root.join("cgroup.subtree_control"), "+cpuset")?;
     std::fs::create_dir(&group)?;
     std::fs::write(group.join("cpuset.cpus"), cpus.to_string())?;
@@ -76,7 +78,7 @@ pub fn isolate(cpus: &CpuSet) -> io::Result<()> {
     std::fs::write(&kind, "isolated")?;
     // The write succeeds even where the kernel then calls the partition invalid, with its reason.
     match std::fs::read_to_string(&kind)?.trim() {
-        "isolated" => Ok(()),
+        "isolated" => Ok(Some(group)),
         other => Err(io::Error::other(format!("the kernel made of it: {other}"))),
     }
 }
@@ -87,13 +89,81 @@ pub fn prepare_root(from: &RootFrom) -> io::Result<PathBuf> {
     match from {
         RootFrom::None => return Ok(PathBuf::from("/")),
         RootFrom::Initramfs => {}
-        RootFrom::Share(tag) => mount_at(tag, "virtiofs", &image, MsFlags::MS_RDONLY)?,
+        RootFrom::Share(tag) => {
+            mount_at(tag, "virtiofs", Path::new("/run/image"), MsFlags::MS_RDONLY)?;
+            overlay(Path::new("/run/image"), &image)?;
+        }
     }
-    // The image brings these as empty folders, since its own filesystem may be read-only.
-    for (what, at) in [("proc", "proc"), ("sysfs", "sys"), ("devtmpfs", "dev"), ("tmpfs", "tmp"), ("tmpfs", "run")] {
+    for (what, at) in [
+        ("proc", "proc"),
+        ("sysfs", "sys"),
+        ("devtmpfs", "dev"),
+        ("tmpfs", "tmp"),
+        ("tmpfs", "run"),
+        ("tmpfs", "out"),
+        ("tmpfs", "bundle"),
+        ("tmpfs", "dev/shm"),
+    ] {
         mount_at(what, what, &image.join(at), MsFlags::empty())?;
     }
+    // A kernel whose debugfs is not there has it nowhere.
+    let _ = mount_at("debugfs", "debugfs", &image.join("sys/kernel/debug"), MsFlags::empty());
     Ok(image)
+}
+
+/// The image with a writable layer in memory (Documentation/filesystems/overlayfs.rst). A kernel without overlayfs gets it read-only:
+/// most programs write to /tmp and /run alone.
+fn overlay(lower: &Path, at: &Path) -> io::Result<()> {
+    let upper = Path::new("/run/upper");
+    for folder in [&upper.join("changes"), &upper.join("work"), at] {
+        std::fs::create_dir_all(folder)?;
+    }
+    let options = format!(
+        "lowerdir={},upperdir={},workdir={}",
+        lower.display(),
+        upper.join("changes").display(),
+        upper.join("work").display()
+    );
+    let layered = mount(Some("overlay"), at, Some("overlay"), MsFlags::empty(), Some(options.as_str()));
+    match layered {
+        Ok(()) => Ok(()),
+        Err(nix::errno::Errno::ENODEV) => mount(Some(lower), at, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+            .map_err(|e| io::Error::other(format!("bind on {}: {}", at.display(), e.desc()))),
+        Err(e) => Err(io::Error::other(format!("overlay on {}: {}", at.display(), e.desc()))),
+    }
+}
+
+/// Puts a bundle's own files into /bundle of the root.
+pub fn put_files(root: &Path, files: &std::collections::BTreeMap<String, String>) -> io::Result<()> {
+    let folder = root.join("bundle");
+    std::fs::create_dir_all(&folder)?;
+    for (name, text) in files {
+        let path = folder.join(name);
+        std::fs::write(&path, text)?;
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    }
+    Ok(())
+}
+
+/// Lets these CPUs take what a network card would bring: receive packet steering of every queue
+/// (Documentation/networking/scaling.rst) and every interrupt that can be moved (Documentation/core-api/irq/irq-affinity.rst).
+pub fn steer_network(cpus: &CpuSet) -> io::Result<()> {
+    let mask = cpus.mask();
+    for interface in std::fs::read_dir("/sys/class/net")?.flatten() {
+        for queue in std::fs::read_dir(interface.path().join("queues"))?.flatten() {
+            let path = queue.path().join("rps_cpus");
+            if path.exists() {
+                std::fs::write(&path, &mask)
+                    .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
+            }
+        }
+    }
+    std::fs::write("/proc/irq/default_smp_affinity", &mask)?;
+    for irq in std::fs::read_dir("/proc/irq")?.flatten() {
+        // Per-CPU and managed interrupts refuse, and stay where they are.
+        let _ = std::fs::write(irq.path().join("smp_affinity"), &mask);
+    }
+    Ok(())
 }
 
 /// Mounts the results share, read-write.

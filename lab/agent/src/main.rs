@@ -1,7 +1,7 @@
 //! PID 1 of a topolab guest; see the library for the order of things.
 
 use std::process::ExitCode;
-use topolab_agent::{exec, init, kmsg, observe, results};
+use topolab_agent::{exec, init, kmsg, observe, results, work};
 use topolab_wire::{Marker, ModelOrder, ORDER_PATH, Order, PROTOCOL, Stage, Work};
 
 /// Why the agent gave up, for [`Marker::Failed`].
@@ -42,19 +42,27 @@ fn life() -> Result<(), Failure> {
         at(Stage::Module, "module", init::load_module(module))?;
     }
     at(Stage::Setup, "CPUs to switch off", init::switch_off(&order.offline))?;
-    at(Stage::Setup, "cpuset partition", init::isolate(&order.partition))?;
+    at(Stage::Setup, "cpuset partition", init::isolate("topolab-isolated", &order.partition))?;
     let observation = at(Stage::Observe, "observe", observe::observe(std::path::Path::new("/")))?;
     kmsg::say(&Marker::Observed);
 
     let mut outbox = at(Stage::Setup, "outbox", results::Outbox::new())?;
     at(Stage::Setup, "outbox", outbox.add_observation(&observation))?;
+    let count = order.count.as_deref();
     let repetitions = match &order.work {
         Work::Observe => Vec::new(),
         Work::Program(program) => {
             let root = at(Stage::Setup, "image", init::prepare_root(&order.root))?;
-            at(Stage::Work, "program", exec::run_program(program, &root, &mut outbox))?
+            at(Stage::Setup, "bundle", init::put_files(&root, &program.files))?;
+            let isolate = program.isolate.clone().unwrap_or_default();
+            let group = at(Stage::Setup, "cpuset partition", init::isolate("topolab-bundle", &isolate))?;
+            if let Some(cpus) = &program.network {
+                at(Stage::Setup, "network", init::steer_network(cpus))?;
+            }
+            let place = exec::Where { root, partition: group.map(|group| (isolate, group)) };
+            at(Stage::Work, "program", work::run_program(program, &place, count, &mut outbox))?
         }
-        Work::Model(model) => at(Stage::Work, "model", exec::run_model(model, &mut outbox))?,
+        Work::Model(model) => at(Stage::Work, "model", work::run_model(model, count, &mut outbox))?,
     };
     kmsg::say(&Marker::Measured);
     at(Stage::Results, "kernel log", outbox.add_log(&kmsg::log()))?;
@@ -72,13 +80,10 @@ fn read_order() -> Result<Order, Failure> {
     }
 }
 
-/// `/init enter ROOT PROGRAM ARGUMENT…`: becomes the program inside the root. Exit 127 when it cannot, as shells do.
+/// `/init enter …`: becomes a program in its place. Exit 127 when it cannot, as shells do.
 fn enter() -> ExitCode {
     let words: Vec<_> = std::env::args_os().skip(2).collect();
-    match words.split_first() {
-        Some((root, argv)) => eprintln!("topolab-agent: {}", exec::enter(std::path::Path::new(root), argv)),
-        None => eprintln!("topolab-agent: enter: no root given"),
-    }
+    eprintln!("topolab-agent: {}", exec::enter(&words));
     ExitCode::from(127)
 }
 

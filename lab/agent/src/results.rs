@@ -32,6 +32,16 @@ impl Outbox {
         Ok(file)
     }
 
+    /// Where a file of the outbox lies until it is delivered.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// What has been written to a file.
+    pub fn text(&self, name: &str) -> String {
+        std::fs::read(self.path(name)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+    }
+
     /// Adds the kernel's view of the machine.
     pub fn add_observation(&mut self, observation: &Observation) -> io::Result<()> {
         let mut file = self.create(OBSERVATION_FILE)?;

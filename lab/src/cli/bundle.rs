@@ -1,8 +1,10 @@
 //! `topolab bundle …`
 
 use super::{Context, Format};
+use crate::bundle::{
+    Better, Bundle, From, Kind, Over, Program, Reading, Runs, Starts, StepDecl, bundle_names, load_bundle,
+};
 use crate::fault::Outcome;
-use crate::image::{Better, Bundle, Runs, bundle_names, load_bundle};
 use clap::Subcommand;
 
 /// Bundle commands.
@@ -23,7 +25,7 @@ pub(super) fn run(command: &BundleCommand, context: &Context) -> Outcome<u8> {
             let all = bundle_names().iter().map(|name| load_bundle(name)).collect::<Outcome<Vec<_>>>()?;
             match context.format {
                 Format::Json => context.print_json(&all)?,
-                Format::Text | Format::Markdown => all.iter().for_each(|b| println!("{:14} {}", b.name, b.title)),
+                Format::Text | Format::Markdown => all.iter().for_each(|b| println!("{:18} {}", b.name, b.title)),
             }
         }
         BundleCommand::Show { bundle } => {
@@ -39,12 +41,24 @@ pub(super) fn run(command: &BundleCommand, context: &Context) -> Outcome<u8> {
 
 fn print(bundle: &Bundle) {
     println!("{}: {}", bundle.name, bundle.title);
+    let archs: Vec<String> = bundle.architectures.iter().map(ToString::to_string).collect();
+    println!("  on        {}", archs.join(", "));
     match &bundle.runs {
-        Runs::Model(model) => println!("  runs    the model {model}"),
-        Runs::Program { image, argv, .. } => println!("  runs    {} from the image {image}", argv.join(" ")),
+        Runs::Model(model) => println!("  runs      the model {model}"),
+        Runs::Program(program) => print_program(program),
+    }
+    if bundle.memory_mib > 0 {
+        println!("  memory    {} MiB beside the kernel's", bundle.memory_mib);
+    }
+    if !bundle.kernel.is_empty() {
+        println!("  kernel    {}", bundle.kernel.join(" "));
     }
     for param in &bundle.params {
-        println!("  -p {}={}  {} ({} to {})", param.name, param.default, param.about, param.min, param.max);
+        let range = match &param.kind {
+            Kind::Number { min, max } => format!("{min} to {max}"),
+            Kind::Choice(words) => words.iter().map(|choice| choice.word.as_str()).collect::<Vec<_>>().join(" | "),
+        };
+        println!("  -p {}={}  {} ({range})", param.name, param.default, param.about);
     }
     for metric in &bundle.metrics {
         let better = match metric.better {
@@ -52,6 +66,66 @@ fn print(bundle: &Bundle) {
             Better::Lower => "lower is better",
             Better::Neither => "beside the verdict",
         };
-        println!("  metric  {} [{}], {better}", metric.name, metric.unit);
+        let read = metric.reading.as_ref().map(|reading| format!(", {} in {}", how(reading), place(&metric.from)));
+        println!("  metric    {} [{}], {better}{}", metric.name, metric.unit, read.unwrap_or_default());
+    }
+    for promise in &bundle.promises {
+        let rule = match (&promise.says, &promise.never) {
+            (Some(says), None) => format!("says {says}"),
+            (None, Some(never)) => format!("never says {never}"),
+            (says, never) => {
+                format!("says {}, never {}", says.as_deref().unwrap_or_default(), never.as_deref().unwrap_or_default())
+            }
+        };
+        println!("  invariant {}: {} {rule}", promise.name, place(&promise.from));
+    }
+}
+
+fn print_program(program: &Program) {
+    let step = |what: &str, step: &StepDecl| {
+        println!("  {what:9} {}  (on {}, within {} s)", step.argv.join(" "), step.cpus.0, step.deadline_s);
+    };
+    println!("  image     {}", program.image.as_deref().unwrap_or("none: the lab's own programs"));
+    for supply in &program.supplies {
+        println!("  --source {}=PATH  {}", supply.name, supply.about);
+    }
+    program.prepare.iter().for_each(|s| step("prepares", s));
+    for service in &program.services {
+        let ready = match &service.ready {
+            Starts::Tcp(port) => format!("when TCP port {port} answers"),
+            Starts::File(path) => format!("when {path} is there"),
+            Starts::Says(text) => format!("when it says `{text}`"),
+        };
+        step("serves", &service.step);
+        println!("            ready {ready}");
+    }
+    step("runs", &program.measured);
+    if program.warmup > 0 {
+        println!("  warm-up   {} run(s) that do not count", program.warmup);
+    }
+    for (what, place) in [("isolates", &program.isolate), ("network", &program.network)] {
+        if let Some(place) = place {
+            println!("  {what:9} {}", place.0);
+        }
+    }
+}
+
+fn how(reading: &Reading) -> String {
+    match reading {
+        Reading::Regex(regex, Over::First) => format!("behind {regex}"),
+        Reading::Regex(regex, over @ (Over::Last | Over::Sum | Over::Mean | Over::Min | Over::Max)) => {
+            format!("behind every {regex} ({})", format!("{over:?}").to_lowercase())
+        }
+        Reading::Json(pointer) => format!("at {pointer}"),
+        Reading::Table { row, column } => format!("in row {row}, column {column}"),
+        Reading::Hdr { percentile, .. } => format!("percentile {percentile} of the histogram"),
+    }
+}
+
+fn place(from: &From) -> &str {
+    match from {
+        From::Stdout => "standard output",
+        From::Stderr => "standard error",
+        From::File(name) => name,
     }
 }

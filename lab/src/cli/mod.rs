@@ -4,6 +4,7 @@ mod bundle;
 mod cache;
 mod capture;
 mod doctor;
+mod image;
 mod kernel;
 mod kernel_args;
 mod patch;
@@ -72,6 +73,9 @@ enum Command {
     /// What is kept: list it, or make it smaller.
     #[command(subcommand)]
     Cache(cache::CacheCommand),
+    /// Images: list them, or make one.
+    #[command(subcommand)]
+    Image(image::ImageCommand),
     /// Bundles: list and show.
     #[command(subcommand)]
     Bundle(bundle::BundleCommand),
@@ -133,6 +137,7 @@ fn dispatch(command: Command, context: &Context) -> Outcome<u8> {
         Command::Kernel(command) => kernel::run(&command, context),
         Command::Patch(command) => patch::run(&command, context),
         Command::Cache(command) => cache::run(&command, context),
+        Command::Image(command) => image::run(&command, context),
         Command::Bundle(command) => bundle::run(&command, context),
         Command::Run(args) => run::run(&args, context),
         Command::Ab(args) => run::ab(&args, context),

@@ -7,6 +7,7 @@ use crate::fault::{Fault, Outcome};
 use crate::prove;
 use crate::qemu::quote;
 use crate::report;
+use crate::topology::Arch;
 use clap::{Args, ValueEnum};
 use topolab_wire::Clock;
 
@@ -20,12 +21,21 @@ pub(super) struct RunArgs {
     kernel: String,
     #[command(flatten)]
     with: KernelArgs,
-    /// Bundle: NAME or a folder with bundle.toml; may be given several times.
+    /// The guests' architecture [default: the first of x86_64, aarch64, ppc64le that every machine is].
+    #[arg(short = 'a', long, value_name = "ARCH", value_parser = super::parse_arch)]
+    arch: Option<Arch>,
+    /// Bundle: NAME or a folder with bundle.toml (with a slash); may be given several times.
     #[arg(short = 'b', long = "bundle", value_name = "B", required = true)]
     bundles: Vec<String>,
     /// A bundle's parameter.
     #[arg(short = 'p', long = "param", value_name = "KEY=VALUE", value_parser = key_value)]
     params: Vec<(String, String)>,
+    /// Folder or tarball of a program that Debian lacks, for a bundle that asks for it.
+    #[arg(long = "source", value_name = "NAME=PATH", value_parser = key_value)]
+    sources: Vec<(String, String)>,
+    /// Run each repetition once more with the scheduler's doings counted: wakeups, stacking, migrations, waiting, busy time.
+    #[arg(long)]
+    mechanism: bool,
     /// real (wall time) or virtual (instruction time, deterministic).
     #[arg(long, default_value = "real", value_parser = super::parse_clock)]
     clock: Clock,
@@ -71,7 +81,7 @@ enum AccelArg {
     Tcg,
 }
 
-fn key_value(text: &str) -> Result<(String, String), String> {
+pub(super) fn key_value(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_string(), value.to_string())),
         _ => Err(format!("`{text}` is not KEY=VALUE")),
@@ -105,7 +115,10 @@ fn go(command: &str, args: &RunArgs, against_base: bool, context: &Context) -> O
         against_base,
         fragments: args.with.fragments.clone(),
         toolchain: args.with.toolchain(),
+        arch: args.arch,
         bundles: args.bundles.clone(),
+        sources: super::image::sources(&args.sources),
+        mechanism: args.mechanism,
         params: args.params.clone(),
         clock: args.clock,
         accel: match args.accel {

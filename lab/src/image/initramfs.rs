@@ -60,7 +60,7 @@ pub fn module_places(modules: &[PathBuf]) -> Vec<String> {
 pub fn write(to: &Path, contents: &Contents<'_>) -> Outcome<()> {
     let file = std::fs::File::create(to).trying(to.display())?;
     let mut archive = Archive { out: BufWriter::new(file), inode: 1 };
-    for folder in ["dev", "image", "proc", "run", "sys", "tmp", "topolab"] {
+    for folder in ["bundle", "dev", "image", "out", "proc", "run", "sys", "tmp", "topolab"] {
         archive.folder(folder).trying(to.display())?;
     }
     archive.file("init", 0o755, agent(contents.arch)?).trying(to.display())?;
@@ -112,8 +112,11 @@ impl<W: Write> Archive<W> {
                 let mode = entry.metadata().trying(entry.path().display())?.permissions().mode() & 0o777;
                 let bytes = std::fs::read(entry.path()).trying(entry.path().display())?;
                 self.file(&name, mode, &bytes)
+            } else if kind.is_symlink() {
+                let aim = std::fs::read_link(entry.path()).trying(entry.path().display())?;
+                self.entry(&name, 0o120_777, aim.as_os_str().as_encoded_bytes())
             } else {
-                return Err(Fault::lab(format!("{}: neither file nor folder", entry.path().display())));
+                return Err(Fault::lab(format!("{}: neither file, folder nor link", entry.path().display())));
             };
             written.trying(&name)?;
         }
@@ -141,6 +144,7 @@ mod tests {
             offline: Default::default(),
             partition: Default::default(),
             work: Work::Observe,
+            count: None,
         };
         let make = |name: &str| {
             let path = folder.path().join(name);

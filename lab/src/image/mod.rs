@@ -1,10 +1,14 @@
-//! What runs in a guest: its initramfs ([`initramfs`]), program trees from Debian packages ([`programs`]), and bundles
-//! that say what to run and how to read it ([`bundle`]).
+//! What a guest boots into: its initramfs ([`initramfs`]), and program trees from Debian packages ([`provide`]) after recipes
+//! ([`recipe`]), with what the user supplies ([`supply`]).
 
-mod bundle;
+mod collect;
 mod initramfs;
-mod programs;
+mod provide;
+mod recipe;
+mod supply;
+mod tree;
 
-pub use bundle::{Better, Bundle, MetricDecl, Param, Runs, bundle_names, load_bundle};
 pub use initramfs::{Contents, agent_digest, module_places, write as write_initramfs};
-pub use programs::{Image, provide as provide_image};
+pub use provide::{Image, ImageWish, provide as provide_image};
+pub use recipe::{Recipe, image_names, load_recipe};
+pub use supply::Supplied;

@@ -33,6 +33,8 @@ pub struct Section {
     pub not_expressible: Vec<String>,
     /// Rows in the bundle's order.
     pub rows: Vec<MetricRow>,
+    /// What the scheduler did, where it was counted.
+    pub mechanism: Vec<super::MechanismRow>,
     /// Broken invariants, with their evidence.
     pub broken: Vec<String>,
     /// What a reader must know before the numbers: a disturbed clock, patches that did not go on exactly or change nothing.
@@ -86,6 +88,7 @@ pub fn summarise(plan: &Plan, trials: &[TrialRecord]) -> Summary {
             observed: observed(&own),
             not_expressible: not_expressible(&own),
             rows: rows(plan, planned, &own),
+            mechanism: super::mechanism::rows(&own),
             broken: broken(&own),
             cautions: cautions(plan, &own),
             faults: faults(&own),
@@ -210,7 +213,7 @@ fn side(boots: &[Vec<f64>]) -> Option<Side> {
 }
 
 /// Orders p50 before p99 and p99 before p99.9, node2 before node10.
-fn natural(name: &str) -> Vec<(String, u64)> {
+pub(super) fn natural(name: &str) -> Vec<(String, u64)> {
     let mut parts = Vec::new();
     let (mut word, mut number) = (String::new(), None::<u64>);
     for c in name.chars() {

@@ -1,5 +1,6 @@
 //! The table, as a mailing list would accept it: 80 columns or less for the rows, and above them how they were made.
 
+use super::mechanism;
 use super::summary::{MetricRow, Section, Side, Summary};
 use crate::plan::Plan;
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ pub fn text(plan: &Plan, summary: &Summary) -> String {
         if !cells.is_empty() {
             aligned(&mut out, &heading(plan), &cells);
         }
+        out.push_str(&mechanism::text(&section.mechanism));
         notes(&mut out, section);
         let _ = writeln!(out);
     }
@@ -36,6 +38,9 @@ pub fn markdown(plan: &Plan, summary: &Summary) -> String {
             let _ = writeln!(out, "| {} |", row.join(" | "));
         }
         let _ = writeln!(out);
+        if !section.mechanism.is_empty() {
+            let _ = writeln!(out, "```{}```\n", mechanism::text(&section.mechanism));
+        }
         notes(&mut out, section);
     }
     let _ = writeln!(out, "```\n{}\n```", plan.command);

@@ -32,6 +32,9 @@ pub struct TrialRecord {
     pub observed: Option<Observed>,
     /// Metrics by name, a sample per repetition.
     pub metrics: BTreeMap<String, Samples>,
+    /// What the scheduler did, by name, a sample per counted run; and what counting cost.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub mechanism: BTreeMap<String, Samples>,
     /// Invariants.
     pub invariants: Vec<Invariant>,
     /// What takes something from the promise of a virtual clock: turns that were switched off or delayed.

@@ -86,6 +86,13 @@ impl CpuSet {
         self.0.is_subset(&other.0)
     }
 
+    /// The kernel's hexadecimal mask form, as [`CpuSet::from_mask`] reads it.
+    pub fn mask(&self) -> String {
+        let words = self.last().map_or(1, |last| last / 32 + 1);
+        let word = |n: u32| (0..32).filter(|bit| self.contains(n * 32 + bit)).fold(0u32, |sum, bit| sum | 1 << bit);
+        (0..words).rev().map(|n| format!("{:08x}", word(n))).collect::<Vec<_>>().join(",")
+    }
+
     /// Reads the kernel's hexadecimal mask form, `000000ff,00000000` (lib/bitmap.c, `%*pb`): words of 32 bits, highest
     /// first.
     pub fn from_mask(text: &str) -> Result<Self, CpuSetError> {

@@ -13,6 +13,7 @@ pub use cpuset::{CpuSet, CpuSetError};
 pub use marker::{MARKER_PREFIX, Marker, Stage};
 pub use observation::{Cache, CacheKind, Cpu, CpuModel, Domain, Firmware, Node, Observation};
 pub use order::{
-    Clock, DONE_FILE, Done, KERNEL_LOG_FILE, ModelOrder, ModelRecord, OBSERVATION_FILE, ORDER_PATH, Order, PROTOCOL,
-    ProgramOrder, ProgramOutcome, RESULTS_TAG, Repetition, RootFrom, Setting, Value, Work,
+    Clock, Counted, Counts, DONE_FILE, Done, KERNEL_LOG_FILE, ModelOrder, ModelRecord, OBSERVATION_FILE, ORDER_PATH,
+    Order, PROTOCOL, ProgramOrder, ProgramOutcome, RESULTS_TAG, Ready, Repetition, RootFrom, Service, Setting, Step,
+    Value, Work,
 };

@@ -4,7 +4,7 @@ use crate::CpuSet;
 use serde::{Deserialize, Serialize};
 
 /// The kernel's view of its machine, read in one pass by the agent. Versioned: records outlive the program.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Observation {
     /// Version of this record; 1 now.
     pub version: u32,

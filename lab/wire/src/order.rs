@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Version of everything in this crate. The agent refuses an order of another version.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 /// Where the initramfs carries the order.
 pub const ORDER_PATH: &str = "/topolab/order.json";
 /// virtiofs tag of the results share.
@@ -58,6 +58,8 @@ pub struct Order {
     pub partition: CpuSet,
     /// What to do after observing.
     pub work: Work,
+    /// When set, each repetition runs once more with the scheduler's doings counted, by these last-level caches.
+    pub count: Option<Vec<CpuSet>>,
 }
 
 /// What to do after observing.
@@ -66,27 +68,67 @@ pub struct Order {
 pub enum Work {
     /// Nothing more.
     Observe,
-    /// A real program.
-    Program(ProgramOrder),
+    /// Real programs.
+    Program(Box<ProgramOrder>),
     /// A modelled workload.
     Model(ModelOrder),
 }
 
-/// A program to run in the image.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ProgramOrder {
-    /// Program and arguments; the program is an absolute path inside the image.
+/// A command in the image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// Program and arguments; the program is an absolute path inside the image, or `@NAME` of the agent's own tools.
     pub argv: Vec<String>,
     /// Extra environment.
     pub env: BTreeMap<String, String>,
     /// The CPUs that it may run on; all when `None`.
     pub cpus: Option<CpuSet>,
+    /// Deadline in milliseconds of guest time.
+    pub deadline_ms: u64,
+}
+
+/// How one knows that a service is ready.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ready {
+    /// It listens on this TCP port of the loopback.
+    Tcp(u16),
+    /// This file or socket is there.
+    File(String),
+    /// Its standard output or error says this.
+    Says(String),
+}
+
+/// A program that runs beside the measured one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Service {
+    /// What it is called.
+    pub name: String,
+    /// The command; its deadline is for getting ready.
+    pub step: Step,
+    /// When it is ready.
+    pub ready: Ready,
+}
+
+/// Programs to run in the image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramOrder {
+    /// Run once, in order, before everything else; each must succeed.
+    pub prepare: Vec<Step>,
+    /// Started in order before each run, ended after it.
+    pub services: Vec<Service>,
+    /// What is measured.
+    pub measured: Step,
+    /// CPUs to put into an isolated cpuset partition while the bundle runs. Steps whose CPUs all lie in it run in it.
+    pub isolate: Option<CpuSet>,
+    /// CPUs that take received packets and interrupts; the kernel's own choice when `None`.
+    pub network: Option<CpuSet>,
+    /// Files to appear in /bundle.
+    pub files: BTreeMap<String, String>,
     /// Runs whose output is thrown away.
     pub warmup: u32,
     /// Runs that count.
     pub repetitions: u32,
-    /// Deadline of one run, in milliseconds of guest time.
-    pub deadline_ms: u64,
 }
 
 /// A parameter's value: a whole number, or one of the words that its declaration lists.
@@ -173,6 +215,34 @@ pub struct Repetition {
     pub stderr: String,
     /// A model's record, a file in the results share.
     pub record: Option<String>,
+    /// What the program left in `$TOPOLAB_OUT`: its name for a file, and the file in the results share.
+    pub files: BTreeMap<String, String>,
+    /// The same once more, with the scheduler's doings counted.
+    pub counted: Option<Box<Counted>>,
+}
+
+/// A run that was counted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counted {
+    /// The run.
+    pub run: Repetition,
+    /// [`Counts`] as JSON, a file in the results share.
+    pub counts: String,
+}
+
+/// What the scheduler did during a run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// The busy module's lines (lab/busy, `mechanism`).
+    pub module: String,
+    /// Why the module counted nothing, if it did not.
+    pub missing: Option<String>,
+    /// /proc/schedstat before the run.
+    pub before: String,
+    /// /proc/schedstat after it.
+    pub after: String,
+    /// How long the run took, in nanoseconds of guest time.
+    pub elapsed_ns: u64,
 }
 
 /// The done-record, written and synced after every other file.
