@@ -2,6 +2,7 @@
 
 use crate::ToolError;
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 
 /// The flags that a tool has not taken yet.
@@ -69,13 +70,19 @@ impl Arguments {
         self.take(flag, default, "a text that is not empty", |value| Some(value.to_string()).filter(|v| !v.is_empty()))
     }
 
-    /// Takes HOST:PORT. The host is resolved when it is connected to.
-    pub(crate) fn address(&mut self, flag: &'static str, default: &str) -> Result<String, ToolError> {
-        self.take(flag, Some(default.to_string()), "HOST:PORT", |value| {
-            let (host, port) = value.rsplit_once(':')?;
-            let good = !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0);
-            good.then(|| value.to_string())
+    /// Takes ADDRESS:PORT. Names are not resolved, but for `localhost`: that takes libraries of the guest, which a static program
+    /// may not find.
+    pub(crate) fn address(&mut self, flag: &'static str, default: SocketAddr) -> Result<SocketAddr, ToolError> {
+        self.take(flag, Some(default), "ADDRESS:PORT, as in 127.0.0.1:80, [::1]:80 or localhost:80", |value| {
+            let numeric = value.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
+            let address: Option<SocketAddr> = numeric.as_deref().unwrap_or(value).parse().ok();
+            address.filter(|address| address.port() > 0)
         })
+    }
+
+    /// The address of a port on this machine, for a default.
+    pub(crate) fn local(port: u16) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, port))
     }
 
     /// Takes `yes` or `no`.
@@ -124,14 +131,19 @@ mod tests {
         assert!(
             matches!(given.yes_or_no("c", true), Err(ToolError::BadValue { flag: "c", value, .. }) if value == "maybe")
         );
-        assert_eq!(given.address("d", "127.0.0.1:1").unwrap(), "[::1]:80");
+        let named = arguments("--at localhost:5").unwrap().address("at", Arguments::local(1)).unwrap();
+        assert_eq!(named, Arguments::local(5));
+        assert_eq!(given.address("d", Arguments::local(1)).unwrap().to_string(), "[::1]:80");
         let refused = given.finish().unwrap_err().to_string();
         assert!(refused.starts_with("--e is unknown") && refused.ends_with("--b --c --d"), "{refused}");
         let out = |line: &str| arguments(line).unwrap().number("n", 1..=2, None).unwrap_err().to_string();
         assert_eq!(out("--n 3"), "--n is `3`; it must be a number from 1 to 2");
         assert_eq!(out("--n -1"), "--n is `-1`; it must be a number from 1 to 2");
-        for address in ["localhost", ":80", "host:0", "host:port", "host:65536"] {
-            assert!(arguments(&format!("--at {address}")).unwrap().address("at", "x:1").is_err(), "{address}");
+        for address in ["localhost", ":80", "127.0.0.1:0", "127.0.0.1:port", "127.0.0.1:65536", "host:80"] {
+            assert!(
+                arguments(&format!("--at {address}")).unwrap().address("at", Arguments::local(1)).is_err(),
+                "{address}"
+            );
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::latency::Latencies;
 use crate::vocabulary::WORDS;
 use crate::{ToolError, http};
 use serde_json::{Value, json};
+use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Builder;
@@ -63,7 +64,7 @@ impl Api {
 
 /// The parsed flags.
 struct Shape {
-    address: String,
+    address: SocketAddr,
     api: Api,
     requests: u64,
     concurrency: usize,
@@ -79,7 +80,7 @@ impl Shape {
     fn new(words: &[String]) -> Result<Self, ToolError> {
         let mut given = Arguments::new(words)?;
         let shape = Self {
-            address: given.address("address", "127.0.0.1:8080")?,
+            address: given.address("address", Arguments::local(8080))?,
             api: given.take("api", Some(Api::Llama), "llama or openai", Api::parse)?,
             requests: given.number("requests", 1..=1_000_000, None)?,
             concurrency: given.count("concurrency", 1..=1024, Some(1))?,
@@ -99,7 +100,7 @@ impl Shape {
 
     /// Asks, and reads a JSON answer with the status 200.
     fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value, ToolError> {
-        let response = http::request(&self.address, method, path, body, None)?;
+        let response = http::request(self.address, method, path, body, None)?;
         let parsed = serde_json::from_slice(&response.body).ok().filter(|_| response.status == 200);
         parsed.ok_or_else(|| {
             let (status, body) = (response.status, http::beginning(&response.body));
@@ -111,13 +112,13 @@ impl Shape {
     fn wait(&self) -> Result<(), ToolError> {
         let end = Instant::now() + Duration::from_secs(self.wait_s);
         loop {
-            let last = match http::request(&self.address, "GET", "/health", None, Some(HEALTH_PATIENCE)) {
+            let last = match http::request(self.address, "GET", "/health", None, Some(HEALTH_PATIENCE)) {
                 Ok(response) if response.status == 200 => return Ok(()),
                 Ok(response) => format!("GET /health: {} `{}`", response.status, http::beginning(&response.body)),
                 Err(why) => why.to_string(),
             };
             if Instant::now() >= end {
-                return Err(ToolError::NotReady { address: self.address.clone(), seconds: self.wait_s, last });
+                return Err(ToolError::NotReady { address: self.address, seconds: self.wait_s, last });
             }
             std::thread::sleep(PAUSE);
         }

@@ -1,6 +1,7 @@
 //! What can go wrong in a tool, said so that a bundle's author can act on it.
 
 use std::io;
+use std::net::SocketAddr;
 
 /// Why a tool gave nothing.
 #[derive(Debug, thiserror::Error)]
@@ -46,8 +47,8 @@ pub enum ToolError {
     /// Nobody listens at the address.
     #[error("{address} refused the connection; is the server up, and does it listen on this address?")]
     Refused {
-        /// HOST:PORT as it was given.
-        address: String,
+        /// Where the tool connected to.
+        address: SocketAddr,
     },
     /// The kernel refused something.
     #[error("{what}: {source}")]
@@ -68,8 +69,8 @@ pub enum ToolError {
     /// The server was not ready in time.
     #[error("{address} was not ready after {seconds} s (--wait-s): {last}")]
     NotReady {
-        /// HOST:PORT as it was given.
-        address: String,
+        /// Where the tool connected to.
+        address: SocketAddr,
         /// How long the tool waited, in seconds.
         seconds: u64,
         /// How the last try ended.

@@ -4,6 +4,7 @@ use crate::error::trying;
 use crate::{ToolError, tcp};
 use serde_json::Value;
 use std::io::{ErrorKind, Read, Write};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// What a header or a chunk's line must fit into, in bytes.
@@ -18,7 +19,7 @@ pub(crate) struct Response {
 
 /// Sends one request, with a JSON body when there is one, and reads its answer. `patience` bounds the connection and each read.
 pub(crate) fn request(
-    address: &str,
+    address: SocketAddr,
     method: &str,
     path: &str,
     body: Option<&Value>,

@@ -7,6 +7,7 @@ use crate::error::trying;
 use crate::latency::Latencies;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use std::net::SocketAddr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -36,7 +37,7 @@ impl Window {
 
 /// What all threads of a run share.
 pub(super) struct Run<'a> {
-    pub(super) address: &'a str,
+    pub(super) address: SocketAddr,
     /// What a SET stores.
     pub(super) value: &'a [u8],
     /// Set once every thread has been started.
@@ -120,10 +121,10 @@ impl Run<'_> {
                     connection.receive(&mut scratch, counted).map_err(server)?;
                 }
                 connection.send(self.value).map_err(server)?;
-                let mut flags = interest(connection);
+                let flags = interest(connection);
                 if flags != *before {
                     trying("EPOLL_CTL_MOD", epoll.modify(&*connection, &mut EpollEvent::new(flags, index as u64)))?;
-                    std::mem::swap(before, &mut flags);
+                    *before = flags;
                 }
             }
         }

@@ -22,6 +22,7 @@ use drive::{Run, Tally, Window};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use plan::{Plan, Ratio};
 use serde_json::{Map, Value, json};
+use std::net::SocketAddr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Builder;
@@ -36,7 +37,7 @@ const OTHER_FILES: usize = 64;
 
 /// The parsed flags.
 struct Shape {
-    address: String,
+    address: SocketAddr,
     threads: usize,
     clients: usize,
     ratio: Ratio,
@@ -54,7 +55,7 @@ impl Shape {
         let mut given = Arguments::new(words)?;
         let ratio = Ratio { sets: 1, gets: 10 };
         let shape = Self {
-            address: given.address("address", "127.0.0.1:11211")?,
+            address: given.address("address", Arguments::local(11211))?,
             threads: given.count("threads", 1..=1024, Some(4))?,
             clients: given.count("clients", 1..=10_000, Some(50))?,
             ratio: given.take("ratio", Some(ratio), "SETS:GETS, as in 1:10", Ratio::parse)?,
@@ -78,11 +79,11 @@ pub(crate) fn run(words: &[String]) -> Result<Value, ToolError> {
     // What memtier stores unless it is asked for random data.
     let value = vec![b'x'; shape.data_size];
     if shape.preload {
-        preload::preload(&shape.address, shape.keys, &value)?;
+        preload::preload(shape.address, shape.keys, &value)?;
     }
     let mut connections = connect(&shape)?;
     let (window, stop) = (OnceLock::new(), AtomicBool::new(false));
-    let run = Run { address: &shape.address, value: &value, window, stop };
+    let run = Run { address: shape.address, value: &value, window, stop };
     let tally = measure(&run, &mut connections, &shape)?;
     report(&shape, &tally)
 }
@@ -94,7 +95,7 @@ fn connect(shape: &Shape) -> Result<Vec<Vec<Connection>>, ToolError> {
     // A stream of its own for every connection, whatever the others draw.
     let mut seeds = SplitMix64::new(shape.seed);
     let mut open = |_: usize| {
-        let stream = tcp::connect(&shape.address, None)?;
+        let stream = tcp::connect(shape.address, None)?;
         let plan = Plan::new(shape.ratio, shape.keys, seeds.bits());
         trying(format!("connect to {}", shape.address), Connection::new(stream, plan, shape.pipeline))
     };

@@ -4,13 +4,14 @@ use super::protocol::{Answer, Request, answer};
 use crate::error::trying;
 use crate::{ToolError, tcp};
 use std::io::{Read, Write};
+use std::net::SocketAddr;
 
 /// Bytes of one batch, about; its answers, 8 bytes for some 50 or more of it, fit into any socket buffer, so that neither
 /// side waits for the other.
 const BATCH_BYTES: usize = 64 << 10;
 
 /// SETs keys 0 to `keys` - 1 over one connection of its own.
-pub(super) fn preload(address: &str, keys: u64, value: &[u8]) -> Result<(), ToolError> {
+pub(super) fn preload(address: SocketAddr, keys: u64, value: &[u8]) -> Result<(), ToolError> {
     let server = |said| ToolError::Server { server: address.to_string(), said };
     let what = format!("preload {address}");
     let mut stream = tcp::connect(address, None)?;

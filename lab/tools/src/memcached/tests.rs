@@ -158,7 +158,7 @@ fn flags_are_checked_before_anything_is_done() {
         );
     }
     assert!(
-        matches!(load("127.0.0.1:1", "--duration-ms 1"), Err(ToolError::Refused { address }) if address == "127.0.0.1:1")
+        matches!(load("127.0.0.1:1", "--duration-ms 1"), Err(ToolError::Refused { address }) if address == Arguments::local(1))
     );
 }
 
