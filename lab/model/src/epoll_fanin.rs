@@ -6,26 +6,23 @@
 //! which is a synchronous wakeup since commit 900bbaae67e9.
 
 use crate::burn::Burner;
+use crate::machine::{ByCpu, Machine, Watch};
 use crate::params::Params;
-use crate::percentile::{PRINTED, is_thin, nearest_rank};
+use crate::polled::{POLL_MS, epoll_over};
+use crate::report::{Report, Unit};
 use crate::rng::SplitMix64;
-use crate::wakeups::{self, Wakeups};
-use crate::{ModelError, schedstat, trying};
-use nix::sched::{CpuSet as Affinity, sched_getcpu, sched_setaffinity};
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::unistd::Pid;
-use std::collections::BTreeMap;
+use crate::threads::{RaiseOnDrop, joined, pin_self, this_cpu};
+use crate::window::{Window, ns_since};
+use crate::{ModelError, trying};
+use nix::sys::epoll::{EpollEvent, EpollTimeout};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use topolab_wire::{CpuSet, ModelOrder, ModelRecord, Value};
+use topolab_wire::{CpuSet, ModelOrder, ModelRecord};
 
 /// Bytes of a request and of its answer.
 const MESSAGE: usize = 64;
-/// How long a thread waits in epoll before it looks whether the run is over.
-const POLL_MS: u8 = 200;
 
 /// The resolved parameters.
 struct Shape {
@@ -68,27 +65,11 @@ impl Shape {
 
 /// The ends of the connections that each thread holds.
 type Ends = Vec<Vec<TcpStream>>;
-/// The end of the measured time, once it has begun. What completes later is not counted: rates are per window, and a long
-/// queue that drains after it would flatter the kernel that made it.
-type Window = OnceLock<Instant>;
-
-fn counts(window: &Window) -> bool {
-    window.get().is_some_and(|end| Instant::now() <= *end)
-}
-
-/// Raises the flag when it goes out of scope.
-struct RaiseOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for RaiseOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
 
 /// One client's end: its latencies in nanoseconds.
 type Latencies = Vec<u64>;
 /// One worker's end: requests served by the CPU they were served on.
-type Served = BTreeMap<u32, u64>;
+type Served = ByCpu;
 
 /// Runs the workload once.
 pub(crate) fn run(order: &ModelOrder) -> Result<ModelRecord, ModelError> {
@@ -97,7 +78,7 @@ pub(crate) fn run(order: &ModelOrder) -> Result<ModelRecord, ModelError> {
     let (mut client_ends, mut worker_ends) = connect(&shape)?;
     let stop = AtomicBool::new(false);
     let stop = &stop;
-    let window = OnceLock::new();
+    let window = Window::default();
     let window = &window;
     let shape_ref = &shape;
     std::thread::scope(|scope| {
@@ -105,19 +86,15 @@ pub(crate) fn run(order: &ModelOrder) -> Result<ModelRecord, ModelError> {
         let _ending = RaiseOnDrop(stop);
         let workers: Vec<_> =
             worker_ends.iter_mut().map(|ends| scope.spawn(move || work(shape_ref, ends, stop, window))).collect();
-        trying("count wakeups", wakeups::start())?;
-        let busy_before = trying("/proc/schedstat", schedstat::busy_ns())?;
-        let began = Instant::now();
-        let _ = window.set(began + shape_ref.duration);
+        let watch = Watch::start()?;
+        window.open_until(watch.began() + shape_ref.duration);
         let clients: Vec<_> = client_ends
             .iter_mut()
             .enumerate()
             .map(|(n, ends)| scope.spawn(move || ask(shape_ref, ends, order.seed ^ ((n as u64) << 32), stop, window)))
             .collect();
         std::thread::sleep(shape_ref.duration);
-        let elapsed = began.elapsed();
-        let busy_after = trying("/proc/schedstat", schedstat::busy_ns())?;
-        let wakeups = trying("count wakeups", wakeups::stop(&order.llcs, &order.nodes))?;
+        let machine = watch.stop(order)?;
         stop.store(true, Ordering::Relaxed);
 
         let mut latencies = Vec::new();
@@ -130,14 +107,8 @@ pub(crate) fn run(order: &ModelOrder) -> Result<ModelRecord, ModelError> {
                 *served.entry(cpu).or_default() += count;
             }
         }
-        let busy = busy_after.iter().map(|(cpu, after)| (*cpu, after - busy_before.get(cpu).unwrap_or(&0))).collect();
-        Measured { window: shape_ref.duration, elapsed, latencies, served, busy, wakeups }.record(order)
+        Measured { window: shape_ref.duration, latencies, served, machine }.record(order)
     })
-}
-
-fn joined<T>(who: &str, handle: std::thread::ScopedJoinHandle<'_, io::Result<T>>) -> Result<T, ModelError> {
-    let result = handle.join().map_err(|_| ModelError::NothingMeasured(format!("a {who} thread panicked")))?;
-    trying(who, result)
 }
 
 /// Opens every connection and deals them out: each client has its own, workers take them round robin.
@@ -163,15 +134,6 @@ fn connect(shape: &Shape) -> Result<(Ends, Ends), ModelError> {
         client_ends.push(own);
     }
     Ok((client_ends, worker_ends))
-}
-
-/// An epoll over connections, whose data is the connection's index.
-fn epoll_over(ends: &[TcpStream]) -> io::Result<Epoll> {
-    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-    for (index, end) in ends.iter().enumerate() {
-        epoll.add(end, EpollEvent::new(EpollFlags::EPOLLIN, index as u64))?;
-    }
-    Ok(epoll)
 }
 
 /// Calls `each` with the index of every connection that has a message, until the run is over.
@@ -202,13 +164,13 @@ fn serve(
 }
 
 fn work(shape: &Shape, ends: &mut [TcpStream], stop: &AtomicBool, window: &Window) -> io::Result<Served> {
-    let mut burner = Burner::new()?;
+    let mut burner = Burner::new(shape.service_ns)?;
     let mut served = Served::new();
     serve(ends, stop, |_, end| {
         burner.burn(shape.service_ns)?;
-        let cpu = sched_getcpu()?;
-        if counts(window) {
-            *served.entry(u32::try_from(cpu).unwrap_or(u32::MAX)).or_default() += 1;
+        let cpu = this_cpu()?;
+        if window.counts() {
+            *served.entry(cpu).or_default() += 1;
         }
         end.write_all(&[0; MESSAGE])
     })?;
@@ -216,12 +178,8 @@ fn work(shape: &Shape, ends: &mut [TcpStream], stop: &AtomicBool, window: &Windo
 }
 
 fn ask(shape: &Shape, ends: &mut [TcpStream], seed: u64, stop: &AtomicBool, window: &Window) -> io::Result<Latencies> {
-    let mut affinity = Affinity::new();
-    for cpu in shape.client_cpus.iter() {
-        affinity.set(cpu as usize)?;
-    }
-    sched_setaffinity(Pid::from_raw(0), &affinity)?;
-    let mut burner = Burner::new()?;
+    pin_self(&shape.client_cpus)?;
+    let mut burner = Burner::new(shape.think_ns)?;
     let mut rng = SplitMix64::new(seed);
     let mut latencies = Latencies::with_capacity(1 << 14);
     let mut sent = vec![Instant::now(); ends.len()];
@@ -232,8 +190,8 @@ fn ask(shape: &Shape, ends: &mut [TcpStream], seed: u64, stop: &AtomicBool, wind
         end.write_all(&[0; MESSAGE])?;
     }
     serve(ends, stop, |index, end| {
-        if counts(window) {
-            latencies.push(u64::try_from(sent[index].elapsed().as_nanos()).unwrap_or(u64::MAX));
+        if window.counts() {
+            latencies.push(ns_since(sent[index]));
         }
         burner.burn(shape.think_ns)?;
         sent[index] = Instant::now();
@@ -246,66 +204,25 @@ fn ask(shape: &Shape, ends: &mut [TcpStream], seed: u64, stop: &AtomicBool, wind
 struct Measured {
     /// What completions were counted in.
     window: Duration,
-    /// What busy time was counted in: a little longer, by the time that the main thread took to wake.
-    elapsed: Duration,
-    latencies: Vec<u64>,
+    latencies: Latencies,
     served: Served,
-    busy: BTreeMap<u32, u64>,
-    wakeups: Wakeups,
+    machine: Machine,
 }
 
 impl Measured {
-    fn record(mut self, order: &ModelOrder) -> Result<ModelRecord, ModelError> {
-        self.latencies.sort_unstable();
+    fn record(self, order: &ModelOrder) -> Result<ModelRecord, ModelError> {
         let count = self.latencies.len();
         if count == 0 {
             return Err(ModelError::NothingMeasured("no request was answered within duration_ms".into()));
         }
-        let mut metrics = BTreeMap::new();
-        for (name, percent) in PRINTED {
-            let ns = nearest_rank(&self.latencies, percent).unwrap_or(0);
-            let value = Value { unit: "ms".into(), value: ns as f64 / 1e6, thin: is_thin(count, percent) };
-            metrics.insert(format!("latency_ms.{name}"), value);
-        }
-        let mut put = |name: String, unit: &str, value: f64| {
-            metrics.insert(name, Value { unit: unit.into(), value, thin: false });
-        };
-        put("ops_per_s".into(), "1/s", count as f64 / self.window.as_secs_f64());
-        let requests: u64 = self.served.values().sum();
-        for (kind, sets) in [("node", &order.nodes), ("llc", &order.llcs)] {
-            for (index, set) in sets.iter().enumerate() {
-                let sum = |by_cpu: &BTreeMap<u32, u64>| -> u64 { set.iter().filter_map(|cpu| by_cpu.get(&cpu)).sum() };
-                let share = 100.0 * sum(&self.served) as f64 / requests.max(1) as f64;
-                let capacity = self.elapsed.as_nanos() as f64 * set.len().max(1) as f64;
-                let share_name =
-                    if kind == "node" { format!("share.node{index}") } else { format!("share.llc{index}") };
-                put(share_name, "%", share);
-                put(format!("busy.{kind}{index}"), "%", 100.0 * sum(&self.busy) as f64 / capacity);
-            }
-        }
-        for (kind, landed) in [("sync", self.wakeups.sync), ("async", self.wakeups.other)] {
-            put(format!("wakeups.{kind}"), "1", landed.total() as f64);
-            put(format!("wakeups.{kind}.waker_cpu"), "1", landed.waker_cpu as f64);
-            put(format!("wakeups.{kind}.same_llc"), "1", landed.same_llc as f64);
-            put(format!("wakeups.{kind}.other_llc"), "1", landed.other_llc as f64);
-            put(format!("wakeups.{kind}.other_node"), "1", landed.other_node as f64);
-        }
-        let evidence = BTreeMap::from([
-            ("latencies".to_string(), vec![count as u64]),
-            ("served_by_cpu".to_string(), by_cpu(&self.served)),
-            ("busy_ns_by_cpu".to_string(), by_cpu(&self.busy)),
-        ]);
-        let missed = self.wakeups.missed;
-        let counted = (missed == 0, format!("{missed} wakeups escaped the probe"));
-        let invariants = BTreeMap::from([("every_wakeup_counted".to_string(), counted)]);
-        Ok(ModelRecord { metrics, invariants, evidence })
+        let mut report = Report::new();
+        report.percentiles("latency_ms", Unit::Ms, self.latencies);
+        report.put("ops_per_s", "1/s", count as f64 / self.window.as_secs_f64());
+        report.evidence("latencies", vec![count as u64]);
+        report.shares(order, &self.served);
+        report.machine(order, &self.machine);
+        Ok(report.finish())
     }
-}
-
-/// Values by CPU number, 0 where there is none.
-fn by_cpu(values: &BTreeMap<u32, u64>) -> Vec<u64> {
-    let end = values.keys().next_back().map_or(0, |last| last + 1);
-    (0..end).map(|cpu| values.get(&cpu).copied().unwrap_or(0)).collect()
 }
 
 #[cfg(test)]
@@ -353,24 +270,18 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_of_the_requests_served_and_busy_is_of_the_capacity() {
+    fn rates_are_per_window_and_latencies_in_ms() {
         let measured = Measured {
             window: Duration::from_millis(1),
-            elapsed: Duration::from_millis(1),
             latencies: vec![3_000_000, 1_000_000, 2_000_000],
-            served: BTreeMap::from([(0, 1), (8, 3)]),
-            busy: BTreeMap::from([(0, 1_000_000), (8, 8_000_000)]),
-            wakeups: Wakeups {
-                sync: crate::wakeups::Landed { waker_cpu: 2, ..Default::default() },
-                ..Wakeups::default()
-            },
+            served: Served::from([(0, 1), (8, 3)]),
+            machine: Machine { elapsed: Duration::from_millis(1), ..Machine::default() },
         };
         let record = measured.record(&order(&[])).expect("a record");
         let value = |name: &str| record.metrics[name].value;
         assert_eq!(value("ops_per_s"), 3000.0);
         assert_eq!(value("latency_ms.p50"), 2.0);
         assert_eq!((value("share.node0"), value("share.node1")), (25.0, 75.0));
-        assert_eq!((value("busy.node0"), value("busy.node1")), (12.5, 50.0));
-        assert_eq!(value("wakeups.sync.waker_cpu"), 2.0);
+        assert_eq!(record.evidence["latencies"], [3]);
     }
 }

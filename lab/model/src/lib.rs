@@ -4,22 +4,52 @@
 //! machine with every CPU busy. A model takes its [`ModelOrder`] and gives a [`ModelRecord`]; it does no other I/O.
 
 mod burn;
+mod engine_ipc;
 mod epoll_fanin;
+mod futex;
+mod futex_pair;
+mod machine;
+mod message_groups;
+mod pair;
 mod params;
 mod percentile;
+mod pipe_pair;
+mod polled;
+mod report;
 mod rng;
 mod schedstat;
+mod scheduler_messages;
+mod threads;
 mod wakeups;
+mod window;
 
 pub use rng::SplitMix64;
 use std::io;
 use topolab_wire::{ModelOrder, ModelRecord, Setting};
 
+/// How a model is run.
+type Run = fn(&ModelOrder) -> Result<ModelRecord, ModelError>;
+
+/// Every model, sorted by name.
+const MODELS: [(&str, Run); 6] = [
+    ("engine-ipc", engine_ipc::run),
+    ("epoll-fanin", epoll_fanin::run),
+    ("futex-pair", futex_pair::run),
+    ("message-groups", message_groups::run),
+    ("pipe-pair", pipe_pair::run),
+    ("scheduler-messages", scheduler_messages::run),
+];
+
+/// The models' names, in one line.
+fn names() -> String {
+    MODELS.map(|(name, _)| name).join(" ")
+}
+
 /// Why a model could not give a record.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
     /// No model of this name.
-    #[error("no model is named `{0}`; there is: epoll-fanin")]
+    #[error("no model is named `{0}`; there is: {names}", names = names())]
     Unknown(String),
     /// A parameter is missing.
     #[error("parameter `{0}` is missing")]
@@ -57,8 +87,19 @@ fn trying<T, E: Into<io::Error>>(what: &str, result: Result<T, E>) -> Result<T, 
 
 /// Runs the model that the order names, once.
 pub fn run(order: &ModelOrder) -> Result<ModelRecord, ModelError> {
-    match order.model.as_str() {
-        "epoll-fanin" => epoll_fanin::run(order),
-        other => Err(ModelError::Unknown(other.to_string())),
+    let named = MODELS.iter().find(|(name, _)| *name == order.model);
+    let (_, run) = named.ok_or_else(|| ModelError::Unknown(order.model.clone()))?;
+    run(order)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_model_is_told_which_there_are() {
+        let said = ModelError::Unknown("x".into()).to_string();
+        assert!(MODELS.iter().all(|(name, _)| said.contains(name)), "{said}");
+        assert!(MODELS.is_sorted_by_key(|(name, _)| *name));
     }
 }

@@ -15,13 +15,25 @@ impl Params {
 
     /// Takes a parameter, checked against its range.
     pub(crate) fn take(&mut self, name: &'static str, range: RangeInclusive<i64>) -> Result<u64, ModelError> {
+        let number = self.number(name, range)?;
+        u64::try_from(number).map_err(|_| ModelError::Missing(name))
+    }
+
+    fn number(&mut self, name: &'static str, range: RangeInclusive<i64>) -> Result<i64, ModelError> {
         let value = self.0.remove(name).ok_or(ModelError::Missing(name))?;
-        let checked = match &value {
-            Setting::Number(number) => u64::try_from(*number).ok().filter(|_| range.contains(number)),
-            Setting::Word(_) => None,
-        };
-        let rule = || format!("a number from {} to {}", range.start(), range.end());
-        checked.ok_or_else(|| ModelError::OutOfRange { name, value, rule: rule() })
+        match &value {
+            Setting::Number(number) if range.contains(number) => Ok(*number),
+            Setting::Number(_) | Setting::Word(_) => {
+                let rule = format!("a number from {} to {}", range.start(), range.end());
+                Err(ModelError::OutOfRange { name, value, rule })
+            }
+        }
+    }
+
+    /// Takes a parameter that is the index of one of `nodes` nodes; -1 means none of them.
+    pub(crate) fn take_node(&mut self, name: &'static str, nodes: usize) -> Result<Option<usize>, ModelError> {
+        let last = i64::try_from(nodes).unwrap_or(0) - 1;
+        Ok(usize::try_from(self.number(name, -1..=last)?).ok())
     }
 
     /// Takes a parameter that is one of some words, and returns its index among them.
@@ -67,5 +79,13 @@ mod tests {
         assert!(matches!(Params::new(&given).take_word("c", &["socket"]), Err(ModelError::OutOfRange { .. })));
         assert!(matches!(params.take_word("c", &["socket", "pipe"]), Ok(1)));
         assert!(matches!(params.finish(), Err(ModelError::UnknownParameter(name)) if name == "b"));
+    }
+
+    #[test]
+    fn a_node_may_be_none() {
+        let node =
+            |number| Params::new(&BTreeMap::from([("node".to_string(), Setting::Number(number))])).take_node("node", 2);
+        assert!(matches!((node(-1), node(1)), (Ok(None), Ok(Some(1)))));
+        assert!(node(2).is_err() && node(-2).is_err());
     }
 }
