@@ -7,7 +7,7 @@ $busybox mkdir -p /tmp/logs
 cat() { $busybox cat "$@"; }
 cat > /tmp/profile.json <<PROFILE
 {
-    "global": { "duration": $seconds, "calibration": "CPU0", "default_policy": "SCHED_OTHER", "logdir": "/tmp/logs", "log_basename": "t", "log_size": 64, "ftrace": "none" },
+    "global": { "duration": $seconds, "calibration": "CPU0", "default_policy": "SCHED_OTHER", "logdir": "/tmp/logs", "log_basename": "t", "log_size": 2 },
     "tasks": {
         "worker": { "instance": $workers, "loop": -1, "run": $run, "timer": { "ref": "unique", "period": $period } }
     }

@@ -73,7 +73,8 @@ fn one_program(order: &ProgramOrder, place: &Where, name: &str, outbox: &mut Out
     let mut outcome =
         exec::supervise(&mut exec::command(&order.measured, place), out.into(), err.into(), None, deadline)?;
     for (name, service) in &mut services {
-        if let (ProgramOutcome::Exit(0), Err(why)) = (&outcome, service.alive()) {
+        // Whatever the client says then, this is why.
+        if let Err(why) = service.alive() {
             outcome = ProgramOutcome::NotStarted(format!("service {name}: {why}"));
         }
     }

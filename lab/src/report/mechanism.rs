@@ -98,9 +98,9 @@ pub(super) fn text(rows: &[MechanismRow]) -> String {
 fn cost(row: &MechanismRow) -> Option<String> {
     let name = row.name.strip_prefix("overhead.")?;
     // Percentiles come in numbers; the middle one stands for them.
-    let percentile = name.rsplit('.').next().is_some_and(|end| end.starts_with('p') && end != "p50");
+    let percentile = name.split_once(".p").is_some_and(|(_, rank)| rank != "50");
     let digits = |side: Side| format!("{name} {:+.1} %", side.centre);
-    (!percentile || name.ends_with("p50")).then(|| row.base.or(row.patched).map(digits))?
+    (!percentile).then(|| row.base.or(row.patched).map(digits))?
 }
 
 /// What a full bar of a row is; no bar where nothing bounds it.
@@ -154,6 +154,7 @@ mod tests {
             row("stacked.sync.idle_elsewhere", 500.0, Some(0.0)),
             row("migrations.waking.numa", 0.0, Some(0.0)),
             row("overhead.usecs_per_op", 1.25, Some(1.0)),
+            row("overhead.latency_ms.p99.9", 9.0, None),
             row("busy.node0", 50.0, Some(12.5)),
         ];
         let text = text(&rows);

@@ -41,8 +41,13 @@ pub fn serve(folder: &Path, access: Access, flags: OpenFlags, tag: &str, socket:
         .to_str()
         .ok_or_else(|| Fault::input(format!("{}: a shared folder's path must be UTF-8", folder.display())))?
         .to_string();
-    // The host and the guest both look at the files, so nothing may be cached in the guest.
-    let config = Config { root_dir, cache_policy: CachePolicy::Never, ..Config::default() };
+    let cache_policy = match access {
+        // The host and the guest both look at the files, so nothing may be cached in the guest.
+        Access::ReadWrite => CachePolicy::Never,
+        // Programs never change, and mapping them without a cache under an overlay gave a second run pages of zeros.
+        Access::ReadOnly => CachePolicy::Always,
+    };
+    let config = Config { root_dir, cache_policy, ..Config::default() };
     let listener = Listener::new(socket, true).trying(format!("socket {}", socket.display()))?;
     let what = format!("virtiofs share {}", folder.display());
     let thread = match access {
