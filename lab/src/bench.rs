@@ -119,6 +119,9 @@ pub fn run(wish: &RunWish, lab: Lab<'_>) -> Outcome<Finished> {
         bundle::resolve(&planned.bundle, &planned.values, topology)?;
     }
     let supplied = bundles.iter().map(|b| supplied(b, wish, arch)).collect::<Outcome<Vec<_>>>()?;
+    if wish.accel == AccelWish::Kvm && arch != Arch::X86_64 {
+        return Err(Fault::input(format!("--accel kvm: this host runs no {arch} code")).help("leave it out to emulate"));
+    }
     let qemu = qemu::find(arch)?;
     qemu.require_board(arch)?;
     for topology in &topologies {
@@ -298,9 +301,6 @@ fn choose_accel(
     match (wish.clock, wish.accel) {
         (Clock::Virtual, _) => Ok((Accel::Tcg, "the virtual clock needs TCG with icount".into())),
         (Clock::Real, AccelWish::Tcg) => Ok((Accel::Tcg, "asked for".into())),
-        (Clock::Real, AccelWish::Kvm) if arch != Arch::X86_64 => {
-            Err(Fault::input(format!("--accel kvm: this host runs no {arch} code")).help("leave it out to emulate"))
-        }
         (Clock::Real, AccelWish::Auto) if arch != Arch::X86_64 => {
             Ok((Accel::Tcg, format!("KVM runs the host's own code only, and the guests are {arch}")))
         }

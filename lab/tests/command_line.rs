@@ -186,3 +186,52 @@ fn a_message_id_needs_b4() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(2) && said.contains("b4"), "{said}");
 }
+
+#[test]
+fn a_bundle_whose_program_debian_lacks_names_the_mend() {
+    for (bundle, mend) in [
+        ("schbench", "-b rt-app"),
+        ("memcached-memtier", "-b memcached"),
+        ("openresty", "-b nginx"),
+        ("vllm-serving", "-b llm-serving"),
+        ("specjbb", "--source specjbb2015=FOLDER or TARBALL"),
+    ] {
+        refused(&["run", "-t", "smoke", "-b", bundle], 2, &["which Debian does not have", "--source", mend]);
+    }
+    refused(&["run", "-t", "smoke", "-b", "schbench", "--source", "schbench=/nowhere"], 2, &["no such folder or file"]);
+    refused(&["run", "-t", "smoke", "-b", "schbench", "--source", "schbench"], 2, &["not KEY=VALUE"]);
+}
+
+#[test]
+fn a_wrong_bundle_is_refused_with_file_and_line() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("mine");
+    std::fs::create_dir(&path).expect("a folder");
+    let text = include_str!("../../images/bundles/memcached/bundle.toml");
+    for (from, to, says) in [
+        ("cpus = \"node:{client_node}\"", "cpus = \"nod:0\"", "is no place"),
+        ("{client_threads}", "{client_thread}", "{client_thread} is not declared"),
+        ("load * node_cpus / 48", "load * node_cpu / 48", "`node_cpu` is neither a parameter nor a fact"),
+        ("ready = { tcp", "redy = { tcp", "unknown field `redy`"),
+    ] {
+        assert!(text.contains(from), "the example lost `{from}`");
+        std::fs::write(path.join("bundle.toml"), text.replacen(from, to, 1)).expect("a file");
+        let at = text.replacen(from, to, 1).lines().position(|line| line.contains(to)).expect("the line") + 1;
+        refused(&["bundle", "show", &path.display().to_string()], 2, &[says, &format!("bundle.toml:{at}: ")]);
+    }
+}
+
+#[test]
+fn a_run_is_refused_before_anything_begins() {
+    for (words, says) in [
+        (vec!["-t", "smoke", "-b", "nginx", "-a", "ppc64le"], "has no programs for ppc64le"),
+        (vec!["-t", "cwf-snc3", "-b", "hackbench", "-a", "aarch64"], "not every machine is one"),
+        (vec!["-t", "altra", "-t", "power10", "-b", "hackbench"], "must be of one architecture"),
+        (vec!["-t", "smoke", "-b", "memcached", "-p", "client_node=7"], "there is no node 7 on this machine"),
+        (vec!["-t", "smoke", "-b", "memcached", "-p", "nic=node1"], "one of spread, node0 is needed"),
+        (vec!["-t", "altra", "-b", "hackbench", "--accel", "kvm"], "this host runs no aarch64 code"),
+    ] {
+        refused(&[&["run"], words.as_slice()].concat(), 2, &[says]);
+    }
+    refused(&["image", "build", "nothing"], 2, &["no image is named `nothing`", "llama"]);
+}

@@ -320,6 +320,21 @@ impl Check<'_> {
         if !modelled && name.contains('*') {
             return Err(here("only a model's metrics may have a * in their names".into()));
         }
+        let rank = match (&written.percentile, &written.samples) {
+            (None, None) => None,
+            (Some(percentile), Some(samples)) => {
+                let pointer = samples.get_ref().starts_with('/');
+                let over = written.over.unwrap_or(Over::First);
+                let reading = match pointer {
+                    true => Reading::Json(samples.get_ref().clone()),
+                    false => Reading::Regex(self.regex(samples, 1)?, over),
+                };
+                Some((*percentile.get_ref(), reading))
+            }
+            (Some(_), None) | (None, Some(_)) => {
+                return Err(here("percentile and samples come together: which one it is, and of how many".into()));
+            }
+        };
         Ok(MetricDecl {
             name: name.clone(),
             unit: written.unit.clone(),
@@ -327,6 +342,7 @@ impl Check<'_> {
             hidden: written.hidden,
             from: self.from(&written.from),
             reading,
+            rank,
         })
     }
 
@@ -378,6 +394,7 @@ mod tests {
             ("regex = '([0-9]+)'", "", "metric m: a program's metric is read by"),
             ("regex = '([0-9]+)'", "json = \"a\"", "begins with /"),
             ("regex = '([0-9]+)'", "hdr = 101", "from 0 to 100"),
+            ("regex = '([0-9]+)'", "json = \"/a\"\npercentile = 99", "percentile and samples come together"),
             ("regex = '([0-9]+)'", "json = \"/a\"\nhdr = 1", "exactly one of regex"),
             ("[[metric]]", "[derive]\nt = \"n *\"\n[[metric]]", ":15: t: a number or a name is missing"),
             ("[[metric]]", "[derive]\nt = \"k * 2\"\n[[metric]]", ":15: t: `k` is neither"),

@@ -127,6 +127,8 @@ pub struct MetricDecl {
     pub from: From,
     /// How it is read; a model reports its metrics itself.
     pub reading: Option<Reading>,
+    /// For a percentile: which one, and how the number of its samples is read.
+    pub rank: Option<(f64, Reading)>,
 }
 
 /// What an output must or must not say.

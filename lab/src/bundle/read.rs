@@ -82,10 +82,27 @@ fn text<'a>(from: &From, outputs: &'a Outputs, who: &str) -> Result<&'a str, Unr
 fn value(metric: &MetricDecl, outputs: &Outputs) -> Result<Value, Unread> {
     let text = text(&metric.from, outputs, &metric.name)?;
     let none = |how: String| Unread::NoNumber { metric: metric.name.clone(), how };
-    let value = |value: f64, thin: bool| Value { unit: metric.unit.clone(), value, thin };
-    let parsed = |word: &str| number(metric, word).map(|number| value(number, false));
-    match &metric.reading {
-        Some(Reading::Regex(expression, over)) => {
+    let reading = metric.reading.as_ref().ok_or_else(|| none("the bundle does not say how".into()))?;
+    let (value, mut thin) = found(metric, reading, text)?;
+    if let Some((percentile, samples)) = &metric.rank {
+        // The number of samples is a plain number, whatever the metric's unit.
+        let count = MetricDecl { name: format!("{}'s samples", metric.name), unit: "1".into(), ..metric.clone() };
+        thin |= is_thin(found(&count, samples, text)?.0, *percentile);
+    }
+    Ok(Value { unit: metric.unit.clone(), value, thin })
+}
+
+/// Whether fewer than ten samples lie beyond a percentile.
+fn is_thin(count: f64, percentile: f64) -> bool {
+    count * (1.0 - percentile / 100.0) < BEYOND
+}
+
+/// The number, and whether it is a percentile that too few samples lie beyond.
+fn found(metric: &MetricDecl, reading: &Reading, text: &str) -> Result<(f64, bool), Unread> {
+    let none = |how: String| Unread::NoNumber { metric: metric.name.clone(), how };
+    let parsed = |word: &str| number(metric, word).map(|number| (number, false));
+    match reading {
+        Reading::Regex(expression, over) => {
             let regex = Regex::new(expression).map_err(|e| none(e.to_string()))?;
             let all = regex.captures_iter(text).filter_map(|captures| captures.get(1));
             let all = all.map(|found| number(metric, found.as_str())).collect::<Result<Vec<f64>, Unread>>()?;
@@ -99,9 +116,9 @@ fn value(metric: &MetricDecl, outputs: &Outputs) -> Result<Value, Unread> {
                 Over::Min => all.iter().copied().fold(first, f64::min),
                 Over::Max => all.iter().copied().fold(first, f64::max),
             };
-            Ok(value(of_all, false))
+            Ok((of_all, false))
         }
-        Some(Reading::Json(pointer)) => {
+        Reading::Json(pointer) => {
             let json: serde_json::Value =
                 serde_json::from_str(json_part(text)).map_err(|e| none(format!("JSON: {e}")))?;
             match json.pointer(pointer) {
@@ -110,15 +127,14 @@ fn value(metric: &MetricDecl, outputs: &Outputs) -> Result<Value, Unread> {
                 Some(_) | None => Err(none(format!("JSON pointer {pointer}"))),
             }
         }
-        Some(Reading::Table { row, column }) => {
+        Reading::Table { row, column } => {
             parsed(cell(text, row, column).ok_or_else(|| none(format!("table, row {row}, column {column}")))?)
         }
-        Some(Reading::Hdr { percentile, scale }) => {
+        Reading::Hdr { percentile, scale } => {
             let histogram = histogram(text).map_err(none)?;
-            let beyond = histogram.len() as f64 * (1.0 - percentile / 100.0);
-            Ok(value(histogram.value_at_percentile(*percentile) as f64 * scale, beyond < BEYOND))
+            let thin = is_thin(histogram.len() as f64, *percentile);
+            Ok((histogram.value_at_percentile(*percentile) as f64 * scale, thin))
         }
-        None => Err(none("the bundle does not say how".into())),
     }
 }
 
@@ -220,6 +236,7 @@ mod tests {
             hidden: false,
             from: From::Stdout,
             reading: Some(reading),
+            rank: None,
         }
     }
 
@@ -301,6 +318,19 @@ mod tests {
         assert!((read(99.0).value - 0.198).abs() < 0.001 && read(99.0).thin);
         assert!(found("ms", Reading::Hdr { percentile: 50.0, scale: 1.0 }, "HISTFAAAA").is_err());
         assert!(found("ms", Reading::Hdr { percentile: 50.0, scale: 1.0 }, "").is_err());
+    }
+
+    #[test]
+    fn a_percentile_of_few_samples_is_thin() {
+        let thin = |text: &str| {
+            let rank = Some((99.0, Reading::Regex("([0-9]+) requests".into(), Over::First)));
+            let metric = MetricDecl { rank, ..metric("ms", Reading::Regex(r"99% +(\S+)".into(), Over::First)) };
+            let outputs = Outputs { stdout: text.into(), ..Outputs::default() };
+            value(&metric, &outputs).map(|value| value.thin).map_err(|e| e.to_string())
+        };
+        assert_eq!(thin("99%  5.8ms\n 999 requests in 1s"), Ok(true));
+        assert_eq!(thin("99%  5.8ms\n 1000 requests in 1s"), Ok(false));
+        assert!(thin("99%  5.8ms").is_err_and(|e| e.contains("m's samples")));
     }
 
     #[test]

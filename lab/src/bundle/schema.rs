@@ -138,6 +138,8 @@ pub(super) struct Metric {
     pub(super) hdr: Option<Spanned<f64>>,
     pub(super) scale: Option<f64>,
     pub(super) over: Option<Over>,
+    pub(super) percentile: Option<Spanned<f64>>,
+    pub(super) samples: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Deserialize)]

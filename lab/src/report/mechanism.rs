@@ -64,8 +64,13 @@ pub(super) fn text(rows: &[MechanismRow]) -> String {
     }
     // Writing to a String cannot fail.
     let costs: Vec<String> = rows.iter().filter(|row| row.name.starts_with("overhead.")).filter_map(cost).collect();
-    let cost = if costs.is_empty() { "unknown".into() } else { costs.join(", ") };
-    let _ = writeln!(out, "\nmechanism, counted in runs of their own; what counting cost: {cost}");
+    let _ = writeln!(out, "\nmechanism, counted in runs of their own; what counting cost:");
+    for line in costs.chunks(3) {
+        let _ = writeln!(out, "  {}", line.join(", "));
+    }
+    if costs.is_empty() {
+        let _ = writeln!(out, "  unknown: the bundle judges no number");
+    }
     let shown: Vec<&MechanismRow> = rows
         .iter()
         .filter(|row| !row.name.starts_with("overhead."))
@@ -159,7 +164,7 @@ mod tests {
         ];
         let text = text(&rows);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-        assert!(text.contains("cost: usecs_per_op +1.2 %") && !text.contains("numa"), "{text}");
+        assert!(text.contains("cost:\n  usecs_per_op +1.2 %\n") && !text.contains("numa"), "{text}");
         let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_string();
         assert!(line("wakeups.sync.waker_cpu").contains("     750 █████████    "), "{text}");
         assert!(line("busy.node0").contains("50 ██████      "), "{text}");

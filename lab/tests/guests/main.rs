@@ -3,6 +3,7 @@
 // Helpers of tests fail by panicking; clippy exempts only the test functions themselves.
 #![allow(clippy::expect_used, clippy::panic)]
 
+mod bundles;
 mod common;
 mod faults;
 mod first_run;
