@@ -164,16 +164,38 @@ fn the_mechanism_tells_synchronous_wakeups_from_others() {
 fn programs_run_where_the_bundle_says() {
     let folder = tempfile::tempdir().expect("a folder");
     let more = format!(
-        "cpus = \"cpus:1\"\n[placement]\nisolate = \"cpus:1\"\nnetwork = \"cpus:0\"\n\
-         [[service]]\nname = \"elsewhere\"\nargv = [\"/bin/busybox\", \"sh\", \"-c\", \"grep Cpus_allowed_list /proc/self/status > /tmp/service; /bin/busybox sleep 1000\"]\n\
-         cpus = \"not cpus:1\"\nready = {{ file = \"/tmp/service\" }}\ndeadline_s = 30\n{VALUE}\
-         [[invariant]]\nname = \"own_cpus\"\nsays = 'own 1\\n'\n[[invariant]]\nname = \"service_cpus\"\nsays = 'service 0\\n'\n\
-         [[invariant]]\nname = \"isolated\"\nsays = 'isolated 1\\n'\n[[invariant]]\nname = \"packets\"\nsays = 'rps 0*1\\n'\n"
+        r#"cpus = "cpus:1"
+[placement]
+isolate = "cpus:1"
+network = "cpus:0"
+[[service]]
+name = "elsewhere"
+argv = ["/bin/busybox", "sh", "-c", "/bin/busybox grep Cpus_allowed_list /proc/self/status > /tmp/service; /bin/busybox sleep 1000"]
+cpus = "not cpus:1"
+ready = {{ file = "/tmp/service" }}
+deadline_s = 30
+[[invariant]]
+name = "own_cpus"
+says = '(?m)^own 1$'
+[[invariant]]
+name = "service_cpus"
+says = '(?m)^service 0$'
+[[invariant]]
+name = "in_the_partition"
+says = '(?m)^group 0::/topolab-bundle$'
+[[invariant]]
+name = "packets"
+says = '(?m)^rps 0*1$'
+{VALUE}"#
     );
-    let text = "b=/bin/busybox\nlist() { $b grep Cpus_allowed_list $1 | $b awk '{print $2}'; }\n\
-        echo own $(list /proc/self/status)\necho service $(list /tmp/service)\n\
-        echo isolated $($b cat /sys/devices/system/cpu/isolated)\n\
-        echo rps $($b cat /sys/class/net/lo/queues/rx-0/rps_cpus)\necho value 1\n";
+    let text = r#"b=/bin/busybox
+list() { $b grep Cpus_allowed_list $1 | $b awk '{print $2}'; }
+echo own $(list /proc/self/status)
+echo service $(list /tmp/service)
+echo group $($b cat /proc/self/cgroup)
+echo rps $($b cat /sys/class/net/lo/queues/rx-0/rps_cpus)
+echo value 1
+"#;
     let bundle = script(folder.path(), "places", text, &more);
     let (ran, json) = run("smoke", &bundle, &[]);
     let invariants = json["trials"][0]["invariants"].as_array().cloned().unwrap_or_default();
