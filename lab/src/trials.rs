@@ -232,6 +232,7 @@ impl Bench<'_> {
             (Runs::Model(model), None) => Work::Model(ModelOrder {
                 model: model.clone(),
                 params: resolved.values,
+                profile: None,
                 seed: trial.seed,
                 repetitions: plan.reps,
                 nodes: topology.present_units(Level::Node),

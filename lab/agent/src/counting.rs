@@ -23,8 +23,10 @@ impl Counting {
             true => e.to_string(),
             false => "this kernel has no busy module: let topolab build it".to_string(),
         });
+        // From the start of one read to the start of the other, as each CPU's line has its place in both.
+        let begun = Instant::now();
         let before = std::fs::read_to_string(SCHEDSTAT)?;
-        Ok(Self { missing, before, begun: Instant::now() })
+        Ok(Self { missing, before, begun })
     }
 
     /// Ends the count and returns it.

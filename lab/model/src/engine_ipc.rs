@@ -280,6 +280,7 @@ mod tests {
         ModelOrder {
             model: "engine-ipc".into(),
             params: all.map(|(name, value)| (name.to_string(), Setting::Number(*value))).collect(),
+            profile: None,
             seed: 1,
             repetitions: 1,
             nodes: vec![CpuSet::range(0, 4), CpuSet::range(4, 8)],

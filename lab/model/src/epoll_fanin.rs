@@ -246,6 +246,7 @@ mod tests {
         ModelOrder {
             model: "epoll-fanin".into(),
             params: all,
+            profile: None,
             seed: 1,
             repetitions: 1,
             nodes: vec![CpuSet::range(0, 8), CpuSet::range(8, 24)],

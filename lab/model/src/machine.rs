@@ -11,6 +11,9 @@ pub(crate) type ByCpu = BTreeMap<u32, u64>;
 
 /// A measurement under way.
 pub(crate) struct Watch {
+    /// Both reads of a large machine take long, each CPU's line at its place in them: busy time is counted from the start of one to
+    /// the start of the other.
+    read_at: Instant,
     busy_before: ByCpu,
     began: Instant,
 }
@@ -19,8 +22,9 @@ impl Watch {
     /// Starts to count. Needs the busy module, so it is no part of what a model's own code does.
     pub(crate) fn start() -> Result<Self, ModelError> {
         trying("count wakeups", wakeups::start())?;
+        let read_at = Instant::now();
         let busy_before = trying("/proc/schedstat", schedstat::busy_ns())?;
-        Ok(Self { busy_before, began: Instant::now() })
+        Ok(Self { read_at, busy_before, began: Instant::now() })
     }
 
     /// When it started.
@@ -30,7 +34,7 @@ impl Watch {
 
     /// Ends it.
     pub(crate) fn stop(self, order: &ModelOrder) -> Result<Machine, ModelError> {
-        let elapsed = self.began.elapsed();
+        let elapsed = self.read_at.elapsed();
         let busy_after = trying("/proc/schedstat", schedstat::busy_ns())?;
         let wakeups = trying("count wakeups", wakeups::stop(&order.llcs, &order.nodes))?;
         let since = |(cpu, after): (&u32, &u64)| (*cpu, after - self.busy_before.get(cpu).unwrap_or(&0));

@@ -219,6 +219,7 @@ mod tests {
         ModelOrder {
             model: "message-groups".into(),
             params,
+            profile: None,
             seed: 1,
             repetitions: 1,
             nodes: vec![CpuSet::range(0, 4096)],

@@ -115,6 +115,7 @@ mod tests {
             params: [("loops", 7), ("tokens", 2), ("work_us", 3)]
                 .map(|(name, value)| (name.to_string(), Setting::Number(value)))
                 .into(),
+            profile: None,
             seed: 1,
             repetitions: 1,
             nodes: vec![],

@@ -119,6 +119,7 @@ mod tests {
         ModelOrder {
             model: "any".into(),
             params: BTreeMap::new(),
+            profile: None,
             seed: 1,
             repetitions: 1,
             nodes: vec![CpuSet::range(0, 8), CpuSet::range(8, 24)],

@@ -315,6 +315,7 @@ mod tests {
         ModelOrder {
             model: "scheduler-messages".into(),
             params: all.map(|(name, value)| (name.to_string(), Setting::Number(*value))).collect(),
+            profile: None,
             seed: 1,
             repetitions: 1,
             nodes: vec![CpuSet::range(0, 3), CpuSet::range(3, 7)],

@@ -157,6 +157,9 @@ pub struct ModelOrder {
     pub model: String,
     /// Parameters by name; the model refuses one that it does not know or that is missing.
     pub params: BTreeMap<String, Setting>,
+    /// An rt-app profile, for the model that runs those.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
     /// Seed of everything random in the model.
     pub seed: u64,
     /// Runs that count.
