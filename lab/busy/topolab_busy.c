@@ -25,6 +25,14 @@
  *      migration KIND FROM TO COUNT         KIND 0: while waking, 1: while queued (balancing, affinity)
  *    A CPU is idle when its last switch was to its idle task: what a scheduler that looked would have seen, but for a wakeup that is
  *    still on its way.
+ *
+ * 4. debugfs topolab/costs: what a real machine charges and an emulator does not, burned beside the work. "cpu CPU CORE LLC NODE" says
+ *    where a CPU is; then, all 0 at first:
+ *      smt, core, llc, node NS       a burning task is on another CPU than when it burned last: of the same core, of another core of
+ *                                    the same LLC, of another LLC of the same node, of another node
+ *      remote PERMILLE               burning on another node than where the task burned first takes that much longer
+ *      sibling PERMILLE              and beside a CPU of the same core that is not idle
+ *      cold NS, cold_after NS        the first burn on a CPU that was idle for so long
  */
 #include <linux/cpumask.h>
 #include <linux/debugfs.h>
@@ -129,6 +137,143 @@ static bool should_yield(void)
 	return need_resched();
 }
 
+/* Where each CPU is, and what its tasks are charged. */
+struct place {
+	u16 core, llc, node;
+	bool cold;		/* idle for long, and nothing has burned since */
+	bool idle;
+	u64 idle_since;
+};
+
+static struct {
+	bool on;
+	struct place *places;	/* [cpu] */
+	u64 smt, core, llc, node, cold, cold_after;	/* ns */
+	u64 remote, sibling;	/* permille */
+} costs;
+
+/* Not exported as variables, but found by name. */
+static struct tracepoint *sched_switch, *sched_migrate_task;
+
+/* A thread's handle: where it burned first and last. */
+struct burner {
+	bool placed;
+	unsigned int cpu;
+	u16 home;
+};
+
+/* How long a burn beside a sibling goes on before one looks again whether the sibling is busy. */
+#define SIBLING_SLICE_NS (200ULL * NSEC_PER_USEC)
+
+/* What the place where the caller runs now costs it at once. Preemption must be off. */
+static u64 charge(struct burner *burner, unsigned int cpu)
+{
+	struct place *now = costs.places + cpu, *then = costs.places + burner->cpu;
+	u64 ns = 0;
+
+	if (!burner->placed)
+		burner->home = now->node;
+	else if (now->node != then->node)
+		ns = costs.node;
+	else if (now->llc != then->llc)
+		ns = costs.llc;
+	else if (now->core != then->core)
+		ns = costs.core;
+	else if (cpu != burner->cpu)
+		ns = costs.smt;
+	burner->placed = true;
+	burner->cpu = cpu;
+	if (READ_ONCE(now->cold)) {
+		WRITE_ONCE(now->cold, false);
+		ns += costs.cold;
+	}
+	return ns;
+}
+
+/* How much longer everything takes there, in permille. */
+static u64 slowdown(const struct burner *burner, unsigned int cpu)
+{
+	const struct place *now = costs.places + cpu;
+	u64 permille = now->node == burner->home ? 0 : costs.remote;
+	unsigned int other;
+
+	if (costs.sibling)
+		for_each_online_cpu(other)
+			if (other != cpu && costs.places[other].core == now->core && !READ_ONCE(costs.places[other].idle))
+				return permille + costs.sibling;
+	return permille;
+}
+
+/* As busy_write() without costs, but that what is left to do and what time it takes are two things. */
+static void burn_with_costs(struct burner *burner, struct hrtimer *timer, u64 ns)
+{
+	u64 last, now, permille, wall, done;
+	unsigned long flags;
+	unsigned int cpu;
+
+	local_irq_save(flags);
+	last = own_runtime();
+	local_irq_restore(flags);
+	while (ns && !fatal_signal_pending(current)) {
+		preempt_disable();
+		cpu = smp_processor_id();
+		ns += charge(burner, cpu);
+		permille = 1000 + slowdown(burner, cpu);
+		wall = div_u64(ns * permille, 1000) + 1;
+		if (costs.sibling && wall > SIBLING_SLICE_NS)
+			wall = SIBLING_SLICE_NS;
+		hrtimer_start(timer, ns_to_ktime(wall), HRTIMER_MODE_REL_PINNED_HARD);
+		local_irq_disable();
+		if (should_yield())
+			local_irq_enable();
+		else
+			wait_for_interrupt();
+		hrtimer_cancel(timer);
+		local_irq_save(flags);
+		now = own_runtime();
+		local_irq_restore(flags);
+		done = div_u64((now - last) * 1000, (u32)permille);
+		last = now;
+		ns -= done < ns ? done : ns;
+		preempt_enable();
+		if (should_yield())
+			schedule();
+	}
+}
+
+static void costs_switched(void *data, bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	struct place *place = costs.places + raw_smp_processor_id();
+	u64 now = run_queue_clock();
+
+	WRITE_ONCE(place->idle, is_idle_task(next));
+	if (is_idle_task(next))
+		place->idle_since = now;
+	else if (is_idle_task(prev))
+		WRITE_ONCE(place->cold, costs.cold && now - place->idle_since >= costs.cold_after);
+}
+
+/* A CPU that is idle now may not switch for long. */
+static void costs_look(void *unused)
+{
+	struct place *place = costs.places + smp_processor_id();
+
+	WRITE_ONCE(place->idle, is_idle_task(current));
+	place->idle_since = run_queue_clock();
+}
+
+static int busy_open(struct inode *inode, struct file *file)
+{
+	file->private_data = kzalloc(sizeof(struct burner), GFP_KERNEL);
+	return file->private_data ? 0 : -ENOMEM;
+}
+
+static int busy_release(struct inode *inode, struct file *file)
+{
+	kfree(file->private_data);
+	return 0;
+}
+
 static ssize_t busy_write(struct file *file, const char __user *from, size_t count, loff_t *pos)
 {
 	struct hrtimer timer;
@@ -148,6 +293,11 @@ static ssize_t busy_write(struct file *file, const char __user *from, size_t cou
 	hrtimer_init_on_stack(&timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_PINNED_HARD);
 	timer.function = burn_over;
 #endif
+	if (costs.on) {
+		burn_with_costs(file->private_data, &timer, ns);
+		destroy_hrtimer_on_stack(&timer);
+		return count;
+	}
 	local_irq_save(flags);
 	now = own_runtime();
 	local_irq_restore(flags);
@@ -175,6 +325,8 @@ static ssize_t busy_write(struct file *file, const char __user *from, size_t cou
 
 static const struct file_operations busy_fops = {
 	.owner = THIS_MODULE,
+	.open = busy_open,
+	.release = busy_release,
 	.write = busy_write,
 	.llseek = noop_llseek,
 };
@@ -204,8 +356,6 @@ static struct {
 	atomic_t *migrations;	/* [kind][from][to] */
 	u8 *idle;		/* [cpu] */
 	u16 *llc;		/* [cpu] */
-	struct tracepoint *sched_switch;
-	struct tracepoint *sched_migrate_task;
 } mechanism;
 
 struct wakeup {
@@ -344,9 +494,9 @@ static void migrates(void *data, struct task_struct *task, int to)
 static void find_tracepoint(struct tracepoint *point, void *unused)
 {
 	if (!strcmp(point->name, "sched_switch"))
-		mechanism.sched_switch = point;
+		sched_switch = point;
 	else if (!strcmp(point->name, "sched_migrate_task"))
-		mechanism.sched_migrate_task = point;
+		sched_migrate_task = point;
 }
 
 static void look_who_is_idle(void *unused)
@@ -364,8 +514,8 @@ static void mechanism_stop(void)
 	if (!mechanism.on)
 		return;
 	WRITE_ONCE(mechanism.on, false);
-	tracepoint_probe_unregister(mechanism.sched_migrate_task, migrates, NULL);
-	tracepoint_probe_unregister(mechanism.sched_switch, switched, NULL);
+	tracepoint_probe_unregister(sched_migrate_task, migrates, NULL);
+	tracepoint_probe_unregister(sched_switch, switched, NULL);
 	tracepoint_synchronize_unregister();
 }
 
@@ -373,7 +523,7 @@ static int mechanism_start(void)
 {
 	int error;
 
-	if (!mechanism.sched_switch || !mechanism.sched_migrate_task)
+	if (!sched_switch || !sched_migrate_task)
 		return -EOPNOTSUPP;
 	mechanism_stop();
 	memset(mechanism.wakeups, 0, square() * sizeof(u32));
@@ -381,12 +531,12 @@ static int mechanism_start(void)
 	memset(mechanism.busy, 0, 2 * nr_cpu_ids * sizeof(u32));
 	memset(mechanism.elsewhere, 0, 2 * nr_cpu_ids * sizeof(u32));
 	wakeup_probe.nmissed = 0;
-	error = tracepoint_probe_register(mechanism.sched_switch, switched, NULL);
+	error = tracepoint_probe_register(sched_switch, switched, NULL);
 	if (error)
 		return error;
-	error = tracepoint_probe_register(mechanism.sched_migrate_task, migrates, NULL);
+	error = tracepoint_probe_register(sched_migrate_task, migrates, NULL);
 	if (error) {
-		tracepoint_probe_unregister(mechanism.sched_switch, switched, NULL);
+		tracepoint_probe_unregister(sched_switch, switched, NULL);
 		return error;
 	}
 	/* A CPU that is idle now may not switch for long. Interrupts of idle CPUs see the idle task as current. */
@@ -465,6 +615,7 @@ static void mechanism_free(void)
 	vfree(mechanism.elsewhere);
 	vfree(mechanism.idle);
 	vfree(mechanism.llc);
+	vfree(costs.places);
 }
 
 static int mechanism_allocate(void)
@@ -475,12 +626,69 @@ static int mechanism_allocate(void)
 	mechanism.elsewhere = vzalloc(2 * nr_cpu_ids * sizeof(u32));
 	mechanism.idle = vzalloc(nr_cpu_ids);
 	mechanism.llc = vzalloc(nr_cpu_ids * sizeof(u16));
+	costs.places = vzalloc(nr_cpu_ids * sizeof(struct place));
 	for_each_kernel_tracepoint(find_tracepoint, NULL);
-	if (mechanism.wakeups && mechanism.migrations && mechanism.busy && mechanism.elsewhere && mechanism.idle && mechanism.llc)
+	if (mechanism.wakeups && mechanism.migrations && mechanism.busy && mechanism.elsewhere && mechanism.idle && mechanism.llc && costs.places)
 		return 0;
 	mechanism_free();
 	return -ENOMEM;
 }
+
+static ssize_t costs_write(struct file *file, const char __user *from, size_t count, loff_t *pos)
+{
+	unsigned int cpu, core, llc, node;
+	char word[48], key[16];
+	u64 value;
+	int error;
+
+	if (count >= sizeof(word))
+		return -EINVAL;
+	if (copy_from_user(word, from, count))
+		return -EFAULT;
+	word[count] = 0;
+	if (sscanf(word, "cpu %u %u %u %u", &cpu, &core, &llc, &node) == 4 && cpu < nr_cpu_ids) {
+		costs.places[cpu].core = core;
+		costs.places[cpu].llc = llc;
+		costs.places[cpu].node = node;
+		return count;
+	}
+	if (sscanf(word, "%15s %llu", key, &value) != 2 || value > LONGEST_BURN_NS)
+		return -EINVAL;
+	if (!strcmp(key, "smt"))
+		costs.smt = value;
+	else if (!strcmp(key, "core"))
+		costs.core = value;
+	else if (!strcmp(key, "llc"))
+		costs.llc = value;
+	else if (!strcmp(key, "node"))
+		costs.node = value;
+	else if (!strcmp(key, "cold"))
+		costs.cold = value;
+	else if (!strcmp(key, "cold_after"))
+		costs.cold_after = value;
+	else if (!strcmp(key, "remote"))
+		costs.remote = value;
+	else if (!strcmp(key, "sibling"))
+		costs.sibling = value;
+	else
+		return -EINVAL;
+	if (!costs.on) {
+		if (!sched_switch)
+			return -EOPNOTSUPP;
+		error = tracepoint_probe_register(sched_switch, costs_switched, NULL);
+		if (error)
+			return error;
+		on_each_cpu(costs_look, NULL, 1);
+		costs.on = true;
+	}
+	return count;
+}
+
+static const struct file_operations costs_fops = {
+	.owner = THIS_MODULE,
+	.write = costs_write,
+	.llseek = noop_llseek,
+};
 
 static struct dentry *folder;
 
@@ -506,6 +714,7 @@ static int __init busy_init(void)
 	folder = debugfs_create_dir("topolab", NULL);
 	debugfs_create_file("wakeups", 0600, folder, NULL, &wakeups_fops);
 	debugfs_create_file("mechanism", 0600, folder, NULL, &mechanism_fops);
+	debugfs_create_file("costs", 0200, folder, NULL, &costs_fops);
 	return 0;
 
 drop_probe:
@@ -521,6 +730,10 @@ static void __exit busy_exit(void)
 {
 	debugfs_remove(folder);
 	misc_deregister(&busy_device);
+	if (costs.on) {
+		tracepoint_probe_unregister(sched_switch, costs_switched, NULL);
+		tracepoint_synchronize_unregister();
+	}
 	mechanism_stop();
 	unregister_kretprobe(&wakeup_probe);
 	mechanism_free();

@@ -13,7 +13,7 @@ use crate::progress::Progress;
 use crate::qemu::accel::{Probe, identity, probe_kvm, remembered};
 use crate::qemu::{self, Accel, Qemu};
 use crate::results::{Store, TrialRecord};
-use crate::topology::{self, Arch, Topology};
+use crate::topology::{self, Arch, Cost, Costs, Topology};
 use crate::trials::{self, Bench};
 use std::path::{Path, PathBuf};
 use topolab_wire::{Clock, Order, PROTOCOL, RootFrom, Work};
@@ -52,6 +52,10 @@ pub struct RunWish {
     pub bundles: Vec<String>,
     /// Sources of programs that Debian lacks, by name.
     pub sources: Vec<(String, PathBuf)>,
+    /// Whether the topologies' declared costs are charged.
+    pub declared_costs: bool,
+    /// Costs that are charged on every topology.
+    pub costs: Vec<(Cost, u64)>,
     /// Whether each repetition runs once more with the scheduler's doings counted.
     pub mechanism: bool,
     /// Parameters.
@@ -107,6 +111,7 @@ pub fn run(wish: &RunWish, lab: Lab<'_>) -> Outcome<Finished> {
     let topologies = wish.topologies.iter().map(|t| topology::load(t)).collect::<Outcome<Vec<_>>>()?;
     let arch = common_arch(wish.arch, &topologies)?;
     let bundles = bundles(wish, arch)?;
+    let costs = costs(wish, &topologies, &bundles)?;
     refuse_twins("topology", topologies.iter().map(|t| t.name.as_str()))?;
     refuse_twins("bundle", bundles.iter().map(|b| b.bundle.name.as_str()))?;
     let spec = KernelSpec::parse(&wish.kernel)?;
@@ -158,6 +163,7 @@ pub fn run(wish: &RunWish, lab: Lab<'_>) -> Outcome<Finished> {
             Clock::Real => 3,
             Clock::Virtual => 1,
         }),
+        costs,
         reps: wish.reps,
         mechanism: wish.mechanism,
         seed: wish.seed,
@@ -266,6 +272,30 @@ fn kernels(
     }
 }
 
+/// What each machine charges.
+fn costs(wish: &RunWish, topologies: &[Topology], bundles: &[PlannedBundle]) -> Outcome<Vec<Costs>> {
+    let charged = topologies.iter().map(|topology| {
+        let mut costs = if wish.declared_costs { topology.costs.clone() } else { Costs::default() };
+        wish.costs.iter().for_each(|(cost, value)| costs.set(*cost, *value));
+        costs
+    });
+    let charged: Vec<Costs> = charged.collect();
+    if wish.declared_costs && wish.costs.is_empty() {
+        if let Some((topology, _)) = topologies.iter().zip(&charged).find(|(_, costs)| costs.is_empty()) {
+            return Err(Fault::input(format!("--costs: {} declares none", topology.name))
+                .help("a [costs] table in its file, or --cost KEY=VALUE"));
+        }
+    }
+    let program = bundles.iter().find(|planned| !matches!(planned.bundle.runs, Runs::Model(_)));
+    match (wish.declared_costs || !wish.costs.is_empty(), program) {
+        (true, Some(planned)) => {
+            Err(Fault::input(format!("costs are charged to models, and {} is a program", planned.bundle.name))
+                .help("docs/bundles.md says which model is its twin"))
+        }
+        (_, _) => Ok(charged),
+    }
+}
+
 fn supplied(planned: &PlannedBundle, wish: &RunWish, arch: Arch) -> Outcome<Vec<Supplied>> {
     match &planned.bundle.runs {
         Runs::Model(_) => Ok(Vec::new()),
@@ -333,6 +363,7 @@ pub fn probe(qemu: &Qemu, kernel: &Kernel, cache: &CacheDir) -> Outcome<Probe> {
         offline: Default::default(),
         partition: Default::default(),
         work: Work::Observe,
+        costs: Vec::new(),
         count: None,
     };
     image::write_initramfs(&at("initrd"), &Contents { arch: Arch::X86_64, order: &order, modules: &[], tree: None })?;
@@ -401,6 +432,7 @@ pub fn observe(topology: &Topology, arch: Arch, kernel: &Kernel, lab: Lab<'_>) -
         offline: topology.placement.offline.clone(),
         partition: topology.placement.partition.clone(),
         work: Work::Observe,
+        costs: Vec::new(),
         count: None,
     };
     let birth = crate::guest::Birth {

@@ -3,7 +3,7 @@
 use crate::bundle::Bundle;
 use crate::image::Image;
 use crate::qemu::Accel;
-use crate::topology::{Arch, Topology};
+use crate::topology::{Arch, Costs, Topology};
 use std::collections::BTreeMap;
 use topolab_model::SplitMix64;
 use topolab_wire::{Clock, Setting};
@@ -93,6 +93,8 @@ pub struct Plan {
     pub boots: u32,
     /// Repetitions within a boot.
     pub reps: u32,
+    /// What each machine charges, as the topologies; empty where nothing.
+    pub costs: Vec<Costs>,
     /// Whether each repetition runs once more with the scheduler's doings counted.
     pub mechanism: bool,
     /// Seed of the order and of the guests.
@@ -155,6 +157,11 @@ impl Label {
 }
 
 impl Plan {
+    /// Whether costs are charged anywhere. A cost of 0 is charged too, so that the points of a sweep differ in nothing else.
+    pub fn charges(&self) -> bool {
+        self.costs.iter().any(|costs| *costs != Costs::default())
+    }
+
     /// The label of every number of this run.
     pub fn label(&self) -> Label {
         match (self.clock, self.accel) {
@@ -229,6 +236,7 @@ pub(crate) mod tests {
             accel: Accel::Tcg,
             boots,
             reps: 1,
+            costs: vec![Costs::default()],
             mechanism: false,
             seed: 7,
             append: Vec::new(),

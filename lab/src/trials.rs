@@ -190,6 +190,7 @@ impl Bench<'_> {
             offline: topology.placement.offline.clone(),
             partition: topology.placement.partition.clone(),
             work: self.work(trial)?,
+            costs: if plan.charges() { plan.costs[trial.topology].lines(topology) } else { Vec::new() },
             count: plan.mechanism.then(|| topology.present_units(topology.llc)),
         };
         let birth = Birth {

@@ -51,6 +51,15 @@ pub fn load_module(path: &str) -> io::Result<()> {
         .map_err(|e| io::Error::other(format!("{path}: {}", e.desc())))
 }
 
+/// Tells the busy module what the machine charges, a line a write (lab/busy, `costs`).
+pub fn charge(lines: &[String]) -> io::Result<()> {
+    let path = "/sys/kernel/debug/topolab/costs";
+    for line in lines {
+        std::fs::write(path, line).map_err(|e| io::Error::new(e.kind(), format!("{path}: {line}: {e}")))?;
+    }
+    Ok(())
+}
+
 /// Switches CPUs off (Documentation/core-api/cpu_hotplug.rst).
 pub fn switch_off(cpus: &CpuSet) -> io::Result<()> {
     for cpu in cpus.iter() {

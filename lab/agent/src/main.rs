@@ -41,6 +41,7 @@ fn life() -> Result<(), Failure> {
     for module in &order.modules {
         at(Stage::Module, "module", init::load_module(module))?;
     }
+    at(Stage::Setup, "costs", init::charge(&order.costs))?;
     at(Stage::Setup, "CPUs to switch off", init::switch_off(&order.offline))?;
     at(Stage::Setup, "cpuset partition", init::isolate("topolab-isolated", &order.partition))?;
     let observation = at(Stage::Observe, "observe", observe::observe(std::path::Path::new("/")))?;

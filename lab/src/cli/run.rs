@@ -7,7 +7,7 @@ use crate::fault::{Fault, Outcome};
 use crate::prove;
 use crate::qemu::quote;
 use crate::report;
-use crate::topology::Arch;
+use crate::topology::{Arch, Cost};
 use clap::{Args, ValueEnum};
 use topolab_wire::Clock;
 
@@ -33,6 +33,12 @@ pub(super) struct RunArgs {
     /// Folder or tarball of a program that Debian lacks, for a bundle that asks for it.
     #[arg(long = "source", value_name = "NAME=PATH", value_parser = key_value)]
     sources: Vec<(String, String)>,
+    /// Charge models what the topologies' [costs] declare.
+    #[arg(long)]
+    costs: bool,
+    /// Charge models this: smt, core, llc, node, cold (times), remote, sibling (shares), cold_after.
+    #[arg(long = "cost", value_name = "KEY=VALUE", value_parser = cost)]
+    cost: Vec<(Cost, u64)>,
     /// Run each repetition once more with the scheduler's doings counted: wakeups, stacking, migrations, waiting, busy time.
     #[arg(long)]
     mechanism: bool,
@@ -88,6 +94,12 @@ pub(super) fn key_value(text: &str) -> Result<(String, String), String> {
     }
 }
 
+fn cost(text: &str) -> Result<(Cost, u64), String> {
+    let (name, value) = key_value(text)?;
+    let cost = Cost::parse(&name)?;
+    Ok((cost, cost.value(&value)?))
+}
+
 fn percent(text: &str) -> Result<f64, String> {
     let value: Option<f64> = text.trim_end_matches('%').parse().ok();
     value.filter(|v| (0.0..1000.0).contains(v)).ok_or_else(|| format!("`{text}` is not a percentage"))
@@ -118,6 +130,8 @@ fn go(command: &str, args: &RunArgs, against_base: bool, context: &Context) -> O
         arch: args.arch,
         bundles: args.bundles.clone(),
         sources: super::image::sources(&args.sources),
+        declared_costs: args.costs,
+        costs: args.cost.clone(),
         mechanism: args.mechanism,
         params: args.params.clone(),
         clock: args.clock,

@@ -144,6 +144,7 @@ mod tests {
             offline: Default::default(),
             partition: Default::default(),
             work: Work::Observe,
+            costs: Vec::new(),
             count: None,
         };
         let make = |name: &str| {

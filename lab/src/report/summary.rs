@@ -21,6 +21,8 @@ pub struct Section {
     pub machine: String,
     /// The bundle's name.
     pub bundle: String,
+    /// What the machine charges.
+    pub costs: String,
     /// The parameters that are not the default.
     pub params: String,
     /// What timings are worth.
@@ -71,8 +73,9 @@ pub struct MetricRow {
 
 /// Folds the records of a plan.
 pub fn summarise(plan: &Plan, trials: &[TrialRecord]) -> Summary {
-    let pairs = plan.topologies.iter().flat_map(|t| plan.bundles.iter().map(move |b| (t, b)));
-    let sections = pairs.map(|(topology, planned)| {
+    let priced = plan.topologies.iter().zip(&plan.costs);
+    let pairs = priced.flat_map(|(t, c)| plan.bundles.iter().map(move |b| (t, c, b)));
+    let sections = pairs.map(|(topology, costs, planned)| {
         let own: Vec<&TrialRecord> =
             trials.iter().filter(|r| r.topology == topology.name && r.bundle == planned.bundle.name).collect();
         let s = topology.shape;
@@ -82,6 +85,7 @@ pub fn summarise(plan: &Plan, trials: &[TrialRecord]) -> Summary {
             topology: topology.name.clone(),
             machine: format!("{} CPUs, {} node(s), {} LLC(s)", s.cpus(), topology.nodes.len(), topology.llcs().len()),
             bundle: planned.bundle.name.clone(),
+            costs: costs.to_string(),
             params: changed.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" "),
             label: plan.label(),
             boots: (boots(&own, Role::Base), boots(&own, Role::Patched)),

@@ -58,6 +58,9 @@ fn head(out: &mut String, plan: &Plan, section: &Section) {
     }
     let params = if section.params.is_empty() { String::new() } else { format!(" with {}", section.params) };
     line("bundle", format!("{}{params}", section.bundle));
+    if !section.costs.is_empty() {
+        line("costs", section.costs.clone());
+    }
     let clock = match plan.clock {
         Clock::Real => "real",
         Clock::Virtual => "virtual",

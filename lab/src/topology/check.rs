@@ -4,6 +4,7 @@
 mod boards;
 mod nodes;
 
+use super::costs::{Cost, Costs};
 use super::model::{Arch, CacheDecl, CpuDecl, Level, NodeDecl, Placement, Shape, Topology};
 use super::rules::{MOST_CPUS, TopologyError};
 use super::schema::{Cache, Capacity, File, ShapeTable};
@@ -45,6 +46,7 @@ pub fn parse(name: &str, text: &str) -> Checked<Topology> {
         paths: Vec::new(),
         capacities: Vec::new(),
         placement: Placement::default(),
+        costs: costs(&file)?,
         llc: *file.scheduler.llc.get_ref(),
         losses: Vec::new(),
     };
@@ -196,6 +198,16 @@ fn capacities(topology: &Topology, written: &Spanned<Capacity>) -> Checked<Vec<u
     }
     let of = |cpu: u32| units.iter().position(|unit| unit.contains(cpu)).map_or(1024, |n| values[n]);
     Ok((0..topology.shape.cpus()).map(of).collect())
+}
+
+fn costs(file: &File) -> Checked<Costs> {
+    let mut costs = Costs::default();
+    for (name, written) in &file.costs {
+        let read = Cost::parse(name).and_then(|cost| Ok((cost, cost.value(written.get_ref())?)));
+        let (cost, value) = read.map_err(|what| TopologyError::Cost { what, at: span(written.span()) })?;
+        costs.set(cost, value);
+    }
+    Ok(costs)
 }
 
 fn placement(topology: &Topology, file: &File) -> Checked<Placement> {

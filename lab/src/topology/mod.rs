@@ -4,6 +4,7 @@
 mod capture;
 mod check;
 mod compare;
+mod costs;
 mod draw;
 mod library;
 mod model;
@@ -15,6 +16,7 @@ mod show;
 pub use capture::{CaptureError, capture};
 pub use check::parse;
 pub use compare::{Comparison, Finding, Row, compare};
+pub use costs::{Cost, Costs};
 pub use draw::draw;
 pub use library::{load, names};
 pub use model::{Arch, CacheDecl, CpuDecl, Level, MemoryPath, NodeDecl, Placement, Shape, Topology};

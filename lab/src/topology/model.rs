@@ -1,5 +1,6 @@
 //! A resolved topology: every CPU has its place, every node its CPUs.
 
+use super::costs::Costs;
 use std::collections::BTreeMap;
 use std::fmt;
 use topolab_wire::{CacheKind, CpuSet};
@@ -211,6 +212,9 @@ pub struct Topology {
     pub capacities: Vec<u32>,
     /// Isolation and interrupts.
     pub placement: Placement,
+    /// What the real machine charges; used when asked for.
+    #[serde(default, skip_serializing_if = "Costs::is_empty")]
+    pub costs: Costs,
     /// The unit whose CPUs the scheduler must take to share their last-level cache.
     pub llc: Level,
     /// What scaling lost, in words.

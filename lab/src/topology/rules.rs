@@ -423,6 +423,16 @@ pub enum TopologyError {
         #[label("not a node with CPUs")]
         at: SourceSpan,
     },
+    /// A cost that cannot be read.
+    #[error("{what}")]
+    #[diagnostic(code(topology::cost), help("docs/topology.md, Costs"))]
+    Cost {
+        /// What is wrong.
+        what: String,
+        /// Where.
+        #[label("not a cost")]
+        at: SourceSpan,
+    },
     /// What an architecture's board does not take.
     #[error("{board} cannot be this machine: {why}")]
     #[diagnostic(code(topology::board), help("docs/topology.md lists what each board takes"))]

@@ -21,6 +21,8 @@ pub(super) struct File {
     pub(super) capacity: Option<Spanned<Capacity>>,
     pub(super) isolation: Option<Spanned<Isolation>>,
     pub(super) irq: Option<Irq>,
+    #[serde(default)]
+    pub(super) costs: BTreeMap<String, Spanned<String>>,
     pub(super) offline: Option<Spanned<String>>,
 }
 

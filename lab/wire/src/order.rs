@@ -58,6 +58,9 @@ pub struct Order {
     pub partition: CpuSet,
     /// What to do after observing.
     pub work: Work,
+    /// The busy module's lines of what the machine charges; nothing when empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub costs: Vec<String>,
     /// When set, each repetition runs once more with the scheduler's doings counted, by these last-level caches.
     pub count: Option<Vec<CpuSet>>,
 }
