@@ -17,7 +17,8 @@
  *    which the fair class chose a CPU, "stop" ends that; reading gives lines "SYNC WAKER CHOSEN COUNT". Counted at
  *    select_task_rq_fair() (kernel/sched/fair.c), the only place that knows flags, waker and choice at once.
  *
- * 3. debugfs topolab/mechanism: the same for every user task, with what the numbers of a benchmark follow from. "llc CPU ID" says
+ * 3. debugfs topolab/mechanism: the same for every user task of the fair class whose wakeup chose a CPU (one that may run on a single
+ *    CPU, or whose CPU has not let go of it yet, does not), with what the numbers of a benchmark follow from. "llc CPU ID" says
  *    which last-level cache a CPU has, "start" and "stop" bracket a run; reading gives lines
  *      wakeup SYNC WAKER CHOSEN COUNT
  *      stacked SYNC WAKER BUSY ELSEWHERE    wakees put on a CPU that was not idle; of these, while a CPU of another LLC was idle on
@@ -152,6 +153,13 @@ static struct {
 	u64 remote, sibling;	/* permille */
 } costs;
 
+/* Kernels that check the types of indirect calls want the tracepoint's own (include/trace/events/sched.h, sched_switch). */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(5, 18, 0)
+#define PREV_STATE , unsigned int prev_state
+#else
+#define PREV_STATE
+#endif
+
 /* Not exported as variables, but found by name. */
 static struct tracepoint *sched_switch, *sched_migrate_task;
 
@@ -241,7 +249,7 @@ static void burn_with_costs(struct burner *burner, struct hrtimer *timer, u64 ns
 	}
 }
 
-static void costs_switched(void *data, bool preempt, struct task_struct *prev, struct task_struct *next)
+static void costs_switched(void *data, bool preempt, struct task_struct *prev, struct task_struct *next PREV_STATE)
 {
 	struct place *place = costs.places + raw_smp_processor_id();
 	u64 now = run_queue_clock();
@@ -341,6 +349,8 @@ static struct miscdevice busy_device = {
 /* counts[sync][waker][chosen]; a row is written by its own CPU only, with interrupts off (p->pi_lock). */
 static u32 *counts;
 static pid_t counted_tgid;
+/* Each file has its own count of missed wakeups: the one may be read in the middle of the other. */
+static int counted_missed;
 
 static u32 *count_of(unsigned int sync, unsigned int waker, unsigned int chosen)
 {
@@ -356,6 +366,7 @@ static struct {
 	atomic_t *migrations;	/* [kind][from][to] */
 	u8 *idle;		/* [cpu] */
 	u16 *llc;		/* [cpu] */
+	int missed;		/* the probe's before */
 } mechanism;
 
 struct wakeup {
@@ -435,8 +446,8 @@ static int wakeups_show(struct seq_file *seq, void *unused)
 			for (chosen = 0; chosen < nr_cpu_ids; chosen++)
 				if (*count_of(sync, waker, chosen))
 					seq_printf(seq, "%u %u %u %u\n", sync, waker, chosen, *count_of(sync, waker, chosen));
-	if (wakeup_probe.nmissed)
-		seq_printf(seq, "missed %d\n", wakeup_probe.nmissed);
+	if (wakeup_probe.nmissed != counted_missed)
+		seq_printf(seq, "missed %d\n", wakeup_probe.nmissed - counted_missed);
 	return 0;
 }
 
@@ -458,7 +469,7 @@ static ssize_t wakeups_write(struct file *file, const char __user *from, size_t 
 	if (sscanf(word, "start %d", &tgid) == 1 && tgid > 0) {
 		WRITE_ONCE(counted_tgid, 0);
 		memset(counts, 0, counts_size());
-		wakeup_probe.nmissed = 0;
+		counted_missed = wakeup_probe.nmissed;
 		WRITE_ONCE(counted_tgid, tgid);
 	} else if (!strncmp(word, "stop", 4)) {
 		WRITE_ONCE(counted_tgid, 0);
@@ -477,9 +488,15 @@ static const struct file_operations wakeups_fops = {
 	.release = single_release,
 };
 
-static void switched(void *data, bool preempt, struct task_struct *prev, struct task_struct *next)
+static void switched(void *data, bool preempt, struct task_struct *prev, struct task_struct *next PREV_STATE)
 {
 	WRITE_ONCE(mechanism.idle[raw_smp_processor_id()], is_idle_task(next));
+}
+
+/* Tasks of the higher classes are placed by other rules. */
+static bool rt_or_dl(const struct task_struct *task)
+{
+	return task->prio < MAX_RT_PRIO;
 }
 
 static void migrates(void *data, struct task_struct *task, int to)
@@ -487,7 +504,7 @@ static void migrates(void *data, struct task_struct *task, int to)
 	unsigned int kind = READ_ONCE(task->on_rq) ? 1 : 0;
 	size_t from = task_cpu(task);
 
-	if (!(task->flags & PF_KTHREAD) && to >= 0 && to < nr_cpu_ids)
+	if (!(task->flags & PF_KTHREAD) && !rt_or_dl(task) && to >= 0 && to < nr_cpu_ids)
 		atomic_inc(mechanism.migrations + (kind * nr_cpu_ids + from) * nr_cpu_ids + to);
 }
 
@@ -530,7 +547,7 @@ static int mechanism_start(void)
 	memset(mechanism.migrations, 0, square() * sizeof(atomic_t));
 	memset(mechanism.busy, 0, 2 * nr_cpu_ids * sizeof(u32));
 	memset(mechanism.elsewhere, 0, 2 * nr_cpu_ids * sizeof(u32));
-	wakeup_probe.nmissed = 0;
+	mechanism.missed = wakeup_probe.nmissed;
 	error = tracepoint_probe_register(sched_switch, switched, NULL);
 	if (error)
 		return error;
@@ -566,8 +583,8 @@ static int mechanism_show(struct seq_file *seq, void *unused)
 				seq_printf(seq, "stacked %u %u %u %u\n", kind, from, mechanism.busy[row], mechanism.elsewhere[row]);
 		}
 	}
-	if (wakeup_probe.nmissed)
-		seq_printf(seq, "missed %d\n", wakeup_probe.nmissed);
+	if (wakeup_probe.nmissed != mechanism.missed)
+		seq_printf(seq, "missed %d\n", wakeup_probe.nmissed - mechanism.missed);
 	return 0;
 }
 

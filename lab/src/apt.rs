@@ -67,8 +67,8 @@ impl Apt {
     fn options(&self) -> Vec<String> {
         let at = |sub: &str| self.folder.join(sub).display().to_string();
         [
-            ("APT::Architecture", debian_name(self.arch).into()),
-            ("APT::Architectures", debian_name(self.arch).into()),
+            ("APT::Architecture", self.arch.debian_name().into()),
+            ("APT::Architectures", self.arch.debian_name().into()),
             ("Dir::Etc::sourcelist", "/dev/null".into()),
             ("Dir::Etc::sourceparts", at("etc")),
             ("Dir::Etc::preferences", "/dev/null".into()),
@@ -181,24 +181,6 @@ impl Apt {
 
     fn archives(&self) -> PathBuf {
         self.folder.join("archives")
-    }
-}
-
-/// Debian's name of an architecture.
-pub fn debian_name(arch: Arch) -> &'static str {
-    match arch {
-        Arch::X86_64 => "amd64",
-        Arch::Aarch64 => "arm64",
-        Arch::Ppc64le => "ppc64el",
-    }
-}
-
-/// The GNU triplet of an architecture, as Debian's multiarch folders and cross compilers are named.
-pub fn triplet(arch: Arch) -> &'static str {
-    match arch {
-        Arch::X86_64 => "x86_64-linux-gnu",
-        Arch::Aarch64 => "aarch64-linux-gnu",
-        Arch::Ppc64le => "powerpc64le-linux-gnu",
     }
 }
 

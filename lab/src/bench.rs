@@ -121,7 +121,15 @@ pub fn run(wish: &RunWish, lab: Lab<'_>) -> Outcome<Finished> {
         ));
     }
     for (topology, planned) in topologies.iter().flat_map(|t| bundles.iter().map(move |b| (t, b))) {
-        bundle::resolve(&planned.bundle, &planned.values, topology)?;
+        bundle::resolve(&planned.bundle, &planned.values, topology, arch)?;
+    }
+    for (name, _) in &wish.sources {
+        let known: Vec<&str> = bundles.iter().flat_map(|planned| planned.bundle.sources()).collect();
+        if !known.contains(&name.as_str()) {
+            return Err(Fault::input(format!("--source {name}: no bundle of this run asks for it")).help(
+                if known.is_empty() { "leave it out".into() } else { format!("asked for: {}", known.join(" ")) },
+            ));
+        }
     }
     let supplied = bundles.iter().map(|b| supplied(b, wish, arch)).collect::<Outcome<Vec<_>>>()?;
     if wish.accel == AccelWish::Kvm && arch != Arch::X86_64 {
@@ -133,6 +141,9 @@ pub fn run(wish: &RunWish, lab: Lab<'_>) -> Outcome<Finished> {
         trials::guests_that_fit(topology)?;
     }
     let images = bundles.iter().zip(&supplied).map(|(b, s)| image_of(b, s, arch, lab)).collect::<Outcome<Vec<_>>>()?;
+    for (planned, image) in bundles.iter().zip(&images) {
+        programs_are_there(planned, image.as_ref())?;
+    }
     for (topology, (planned, image)) in topologies.iter().flat_map(|t| bundles.iter().zip(&images).map(move |b| (t, b)))
     {
         trials::require_memory(topology, planned, image.as_ref(), wish.clock)?;
@@ -302,6 +313,23 @@ fn supplied(planned: &PlannedBundle, wish: &RunWish, arch: Arch) -> Outcome<Vec<
         Runs::Program(program) => {
             let find = |supply| Supplied::find(supply, &wish.sources, &planned.bundle.name, arch);
             program.supplies.iter().map(find).collect()
+        }
+    }
+}
+
+/// A program that is not in the image would only be missed in the guest.
+fn programs_are_there(planned: &PlannedBundle, image: Option<&Image>) -> Outcome<()> {
+    let missing = |path: &&str| path.starts_with('/') && !path.contains('{') && !image.is_some_and(|i| i.has(path));
+    match planned.bundle.programs().into_iter().find(missing) {
+        None => Ok(()),
+        Some(path) => {
+            let name = &planned.bundle.name;
+            Err(match image {
+                Some(image) => Fault::input(format!("bundle {name}: the image {} has no {path}", image.name))
+                    .detail(format!("its tree: {}", image.tree.display())),
+                None => Fault::input(format!("bundle {name} names {path}, but no image that has it"))
+                    .help("image = \"shell\" has /bin/busybox; `topolab image list` says which there are"),
+            })
         }
     }
 }

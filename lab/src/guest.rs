@@ -27,6 +27,9 @@ pub struct Deadlines {
     pub boot_s: u64,
     /// Until the guest has powered off, in seconds of wall time.
     pub total_s: u64,
+    /// Whether a guest that comes up and does not end by then must have hung: on the real clock, with time for every deadline of its
+    /// own. Under the virtual clock it may just be slow, and a user's own patience proves nothing either.
+    pub decisive: bool,
 }
 
 /// What a guest is started from.
@@ -177,15 +180,28 @@ struct Console {
     partial: String,
     markers: Vec<Marker>,
     panic: Option<String>,
+    /// Whether the kernel said that something does not go on.
+    stalled: bool,
     last: Vec<String>,
 }
 
+/// What the kernel's watchdogs say (kernel/rcu/tree_stall.h, kernel/watchdog.c, kernel/hung_task.c) and its last word.
+const STALLS: &[&str] =
+    &["self-detected stall", "detected stalls", "soft lockup", "hard LOCKUP", "blocked for more than", "Kernel panic"];
 /// Lines of the console that a fault shows.
 const LAST_LINES: usize = 20;
 
 impl Console {
     fn new(path: PathBuf) -> Self {
-        Self { path, offset: 0, partial: String::new(), markers: Vec::new(), panic: None, last: Vec::new() }
+        Self {
+            path,
+            offset: 0,
+            partial: String::new(),
+            markers: Vec::new(),
+            panic: None,
+            stalled: false,
+            last: Vec::new(),
+        }
     }
 
     fn read(&mut self) -> Outcome<()> {
@@ -213,6 +229,7 @@ impl Console {
             if self.panic.is_none() && line.contains("Kernel panic") {
                 self.panic = Some(line.clone());
             }
+            self.stalled |= STALLS.iter().any(|words| line.contains(words));
             if !line.trim().is_empty() {
                 self.last.push(line);
             }
@@ -265,7 +282,14 @@ fn judge(ending: &Ending, console: &Console, deadlines: Deadlines) -> Option<Fau
                 FaultKind::Boot,
                 format!("the kernel did not come up within {} s", deadlines.boot_s.min(deadlines.total_s)),
             ),
-            true => stage(FaultKind::Kernel, format!("the guest did not finish within {} s", deadlines.total_s)),
+            true if deadlines.decisive || console.stalled => {
+                stage(FaultKind::Kernel, format!("the guest did not finish within {} s", deadlines.total_s))
+            }
+            true => {
+                let what = format!("the work was not over within {} s of wall time", deadlines.total_s);
+                stage(FaultKind::Bundle, format!("{what}, and the kernel complains of nothing"))
+                    .map(|fault| fault.help("less work, or more patience: --deadline SECONDS"))
+            }
         },
     }
 }
@@ -301,7 +325,7 @@ fn collect(results: &Path, order: &Order, console: PathBuf) -> Outcome<Lived> {
 mod tests {
     use super::*;
 
-    const PATIENCE: Deadlines = Deadlines { boot_s: 9, total_s: 99 };
+    const PATIENCE: Deadlines = Deadlines { boot_s: 9, total_s: 99, decisive: true };
 
     fn judged(ending: Ending, console: &str) -> Option<FaultKind> {
         let mut lines = Console::new(PathBuf::new());
@@ -324,6 +348,14 @@ mod tests {
         assert_eq!(judged(reset(), done), Some(FaultKind::Kernel));
         assert_eq!(judged(Ending::Overdue, ""), Some(FaultKind::Boot));
         assert_eq!(judged(Ending::Overdue, hello), Some(FaultKind::Kernel));
+        let unproven = |console: &str| {
+            let mut lines = Console::new(PathBuf::new());
+            lines.take(console);
+            judge(&Ending::Overdue, &lines, Deadlines { decisive: false, ..PATIENCE }).map(|fault| fault.kind)
+        };
+        assert_eq!(unproven(hello), Some(FaultKind::Bundle));
+        let stalled = format!("{hello}[ 60.0] rcu: INFO: rcu_sched self-detected stall on CPU\n");
+        assert_eq!(unproven(&stalled), Some(FaultKind::Kernel));
         for console in ["", hello, done] {
             assert_eq!(judged(Ending::Ended(End::Died("killed by signal 9".into())), console), Some(FaultKind::Lab));
         }

@@ -211,14 +211,15 @@ impl Bench<'_> {
         let usual = patience(topology, self.plan.accel);
         let runs = if self.plan.mechanism { 2 * self.plan.reps } else { self.plan.reps };
         Deadlines {
+            decisive: self.plan.clock == Clock::Real && self.deadlines.1.is_none(),
             boot_s: self.deadlines.0.unwrap_or(usual.boot_s),
-            total_s: self.deadlines.1.unwrap_or(usual.total_s + work_s(planned, topology, runs)),
+            total_s: self.deadlines.1.unwrap_or(usual.total_s + work_s(planned, topology, self.plan.clock, runs)),
         }
     }
 
     fn resolved(&self, trial: &Trial) -> Outcome<Resolved> {
         let (topology, planned) = (&self.plan.topologies[trial.topology], &self.plan.bundles[trial.bundle]);
-        bundle::resolve(&planned.bundle, &planned.values, topology)
+        bundle::resolve(&planned.bundle, &planned.values, topology, self.plan.arch)
     }
 
     fn work(&self, trial: &Trial) -> Outcome<Work> {

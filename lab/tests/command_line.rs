@@ -233,5 +233,10 @@ fn a_run_is_refused_before_anything_begins() {
     ] {
         refused(&[&["run"], words.as_slice()].concat(), 2, &[says]);
     }
+    let source = ["run", "-t", "smoke", "-b", "hackbench", "--source", "schbench=/"];
+    refused(&source, 2, &["--source schbench: no bundle of this run asks for it"]);
+    refused(&["run", "-t", "smoke", "-b", "hackbench", "--cost", "llc=5us"], 2, &["costs are charged to models"]);
+    refused(&["run", "-t", "smoke", "-b", "pipe-pair", "--clock", "virtual", "--costs"], 2, &["smoke declares none"]);
+    refused(&["run", "-t", "smoke", "-b", "pipe-pair", "--cost", "l3=5us"], 2, &["`l3` is no cost", "llc"]);
     refused(&["image", "build", "nothing"], 2, &["no image is named `nothing`", "llama"]);
 }

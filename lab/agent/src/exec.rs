@@ -17,8 +17,8 @@ use topolab_wire::{CpuSet, ProgramOutcome, Step};
 pub struct Where {
     /// The root directory.
     pub root: PathBuf,
-    /// CPUs in a partition of their own, and its cgroup.
-    pub partition: Option<(CpuSet, PathBuf)>,
+    /// CPUs in partitions of their own, and their cgroups.
+    pub partitions: Vec<(CpuSet, PathBuf)>,
 }
 
 /// The step as a command. The dynamic loader named in a program's ELF header is looked up in the caller's root, so a program of an
@@ -26,23 +26,23 @@ pub struct Where {
 pub fn command(step: &Step, place: &Where) -> Command {
     let mut command = Command::new("/proc/self/exe");
     let cpus = step.cpus.as_ref().map_or("-".to_string(), CpuSet::to_string);
-    let apart = |cpus: &CpuSet, partition: &CpuSet| cpus.difference(partition).is_empty();
-    let group = match (&step.cpus, &place.partition) {
-        (Some(cpus), Some((partition, group))) if apart(cpus, partition) => group.as_path(),
-        (_, _) => Path::new("-"),
-    };
-    command.arg("enter").arg(&place.root).arg(cpus).arg(group).args(&step.argv);
-    command.env_clear().envs(&step.env).env("HOME", "/tmp").env("TOPOLAB_OUT", "/out");
+    let within = |cpus: &CpuSet| place.partitions.iter().find(|(partition, _)| cpus.is_subset(partition));
+    let group = step.cpus.as_ref().and_then(within).map_or(Path::new("-"), |(_, group)| group.as_path());
+    command.arg("enter").arg(&place.root).arg(cpus).arg(group).arg(step.folder.as_deref().unwrap_or("/"));
+    command.args(&step.argv);
+    command.env_clear().env("HOME", "/tmp").env("TOPOLAB_OUT", "/out");
     command.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
+    // What the bundle says has the last word.
+    command.envs(&step.env);
     command
 }
 
-/// `enter ROOT CPUS CGROUP PROGRAM ARGUMENT…`: becomes the program in its place; returns only to say why it could not.
+/// `enter ROOT CPUS CGROUP FOLDER PROGRAM ARGUMENT…`: becomes the program in its place; returns only to say why it could not.
 pub fn enter(words: &[OsString]) -> io::Error {
-    let [root, cpus, group, argv @ ..] = words else {
-        return io::Error::other("enter: a root, CPUs, a cgroup and a program are needed");
+    let [root, cpus, group, folder, argv @ ..] = words else {
+        return io::Error::other("enter: a root, CPUs, a cgroup, a folder and a program are needed");
     };
-    match place(Path::new(root), &cpus.to_string_lossy(), Path::new(group)) {
+    match place(Path::new(root), &cpus.to_string_lossy(), Path::new(group), Path::new(folder)) {
         Ok(()) => {}
         Err(e) => return e,
     }
@@ -62,7 +62,7 @@ pub fn enter(words: &[OsString]) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", program.to_string_lossy()))
 }
 
-fn place(root: &Path, cpus: &str, group: &Path) -> io::Result<()> {
+fn place(root: &Path, cpus: &str, group: &Path, folder: &Path) -> io::Result<()> {
     if group != Path::new("-") {
         let procs = group.join("cgroup.procs");
         std::fs::write(&procs, std::process::id().to_string())
@@ -71,11 +71,11 @@ fn place(root: &Path, cpus: &str, group: &Path) -> io::Result<()> {
     if cpus != "-" {
         pin_self(&cpus.parse().map_err(io::Error::other)?)?;
     }
-    if root == Path::new("/") {
-        return Ok(());
+    if root != Path::new("/") {
+        let entered = nix::unistd::chroot(root).and_then(|()| nix::unistd::chdir("/"));
+        entered.map_err(|e| io::Error::other(format!("chroot {}: {}", root.display(), e.desc())))?;
     }
-    let entered = nix::unistd::chroot(root).and_then(|()| nix::unistd::chdir("/"));
-    entered.map_err(|e| io::Error::other(format!("chroot {}: {}", root.display(), e.desc())))
+    nix::unistd::chdir(folder).map_err(|e| io::Error::other(format!("{}: {}", folder.display(), e.desc())))
 }
 
 fn pin_self(cpus: &CpuSet) -> io::Result<()> {
@@ -118,6 +118,25 @@ pub fn signal(child: &Child, signal: Signal) {
     }
 }
 
+/// How long killed processes may take to be gone.
+const GONE: Duration = Duration::from_secs(10);
+
+/// Ends every process but this one, PID 1, and reaps it: whatever a run leaves behind, in a group or a session of its own, would run
+/// beside the next one.
+pub fn end_everything() {
+    let _ = nix::sys::signal::kill(Pid::from_raw(-1), Signal::SIGKILL);
+    let begun = std::time::Instant::now();
+    // Orphans are PID 1's children; none left is an error, ECHILD.
+    while let Ok(status) = nix::sys::wait::waitpid(None, Some(nix::sys::wait::WaitPidFlag::WNOHANG)) {
+        if status == nix::sys::wait::WaitStatus::StillAlive {
+            if begun.elapsed() > GONE {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
 /// Waits for a child's end; at the deadline it and its group are killed.
 pub fn wait_until(child: &mut Child, deadline: Duration) -> io::Result<ProgramOutcome> {
     let group = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
@@ -154,5 +173,6 @@ pub fn ended(outcome: &ProgramOutcome) -> String {
         ProgramOutcome::Signal(signal) => format!("killed by signal {signal}"),
         ProgramOutcome::Deadline => "its deadline passed".into(),
         ProgramOutcome::NotStarted(why) => format!("not started: {why}"),
+        ProgramOutcome::Service(why) => why.clone(),
     }
 }

@@ -43,7 +43,7 @@ fn life() -> Result<(), Failure> {
     }
     at(Stage::Setup, "costs", init::charge(&order.costs))?;
     at(Stage::Setup, "CPUs to switch off", init::switch_off(&order.offline))?;
-    at(Stage::Setup, "cpuset partition", init::isolate("topolab-isolated", &order.partition))?;
+    let apart = at(Stage::Setup, "cpuset partition", init::isolate("topolab-isolated", &order.partition))?;
     let observation = at(Stage::Observe, "observe", observe::observe(std::path::Path::new("/")))?;
     kmsg::say(&Marker::Observed);
 
@@ -60,8 +60,10 @@ fn life() -> Result<(), Failure> {
             if let Some(cpus) = &program.network {
                 at(Stage::Setup, "network", init::steer_network(cpus))?;
             }
-            let place = exec::Where { root, partition: group.map(|group| (isolate, group)) };
-            at(Stage::Work, "program", work::run_program(program, &place, count, &mut outbox))?
+            let partitions = [(isolate, group), (order.partition.clone(), apart)];
+            let partitions = partitions.into_iter().filter_map(|(cpus, group)| Some((cpus, group?))).collect();
+            let place = exec::Where { root, partitions };
+            at(Stage::Work, "programs", work::run_program(program, &place, count, &mut outbox))?
         }
         Work::Model(model) => at(Stage::Work, "model", work::run_model(model, count, &mut outbox))?,
     };

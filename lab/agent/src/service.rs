@@ -30,6 +30,14 @@ impl Running {
             let file = std::fs::File::create(words)?;
             Ok((file.try_clone()?.into(), file.into()))
         };
+        match &service.ready {
+            // What an earlier run left says nothing of this one.
+            Ready::File(path) => drop(std::fs::remove_file(place.root.join(path.trim_start_matches('/')))),
+            Ready::Tcp(port) if answers(*port) => {
+                return Err(failed(format!("TCP port {port} answered before it was started")));
+            }
+            Ready::Tcp(_) | Ready::Says(_) => {}
+        }
         let (out, err) = open().map_err(|e| failed(e.to_string()))?;
         let child = exec::start(&mut exec::command(&service.step, place), Stdio::null(), out, err);
         let mut running = Self { child: child.map_err(|e| failed(e.to_string()))?, words: words.to_path_buf() };
@@ -46,7 +54,12 @@ impl Running {
             }
             if begun.elapsed() > Duration::from_millis(service.step.deadline_ms) {
                 let seconds = service.step.deadline_ms / 1000;
-                return Err(failed(format!("not ready after {seconds} s; it said: {}", running.last_words())));
+                let sign = match &service.ready {
+                    Ready::Tcp(port) => format!("TCP port {port} did not open"),
+                    Ready::File(path) => format!("{path} did not appear"),
+                    Ready::Says(text) => format!("it did not say `{text}`"),
+                };
+                return Err(failed(format!("not ready after {seconds} s: {sign}; it said: {}", running.last_words())));
             }
             std::thread::sleep(LOOK);
         }
@@ -54,7 +67,7 @@ impl Running {
 
     fn is_ready(&self, ready: &Ready, root: &Path) -> bool {
         match ready {
-            Ready::Tcp(port) => TcpStream::connect((Ipv4Addr::LOCALHOST, *port)).is_ok(),
+            Ready::Tcp(port) => answers(*port),
             Ready::File(path) => root.join(path.trim_start_matches('/')).exists(),
             Ready::Says(text) => self.said().contains(text),
         }
@@ -70,7 +83,13 @@ impl Running {
         while !said.is_char_boundary(start) {
             start += 1;
         }
-        said[start..].trim().to_string()
+        // Whole lines, unless there is only one.
+        let tail = &said[start..];
+        let whole = if start == 0 { tail } else { tail.split_once('\n').map_or(tail, |(_, rest)| rest) };
+        match whole.trim() {
+            "" => "nothing".into(),
+            words => words.into(),
+        }
     }
 
     /// Whether it still runs; its last words when it does not. A server that died under its client measured nothing.
@@ -81,6 +100,10 @@ impl Running {
             Err(e) => Err(e.to_string()),
         }
     }
+}
+
+fn answers(port: u16) -> bool {
+    TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()
 }
 
 impl Drop for Running {

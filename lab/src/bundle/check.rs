@@ -4,7 +4,7 @@ use super::model::{
     Bundle, Choice, From, Kind, MetricDecl, Over, Param, Place, Program, Promise, Reading, Runs, ServiceDecl, Starts,
     StepDecl, Supply,
 };
-use super::place::{FACTS, check_place, placeholders};
+use super::place::{FACTS, WORDS, check_place, node_fact, placeholders};
 use super::schema::{self, File, NumberOrWord};
 use super::sum::Sum;
 use crate::fault::{Fault, Outcome};
@@ -18,8 +18,15 @@ use topolab_wire::Setting;
 /// Reads and checks a bundle's text; `files` are those beside it.
 pub(super) fn parse(name: &str, origin: &str, text: &str, files: BTreeMap<String, String>) -> Outcome<Bundle> {
     let check = Check { origin, text, names: BTreeSet::new() };
-    let file: File = toml::from_str(text)
-        .map_err(|e| check.at(e.span().unwrap_or(0..0), e.message().trim_end()).detail(e.to_string()))?;
+    let file: File = toml::from_str(text).map_err(|e| {
+        // What a list of every key says follows in the excerpt; and untagged values are no word for people.
+        let said = e.message().lines().next().unwrap_or_default();
+        let said = match said {
+            said if said.contains("NumberOrWord") => "a whole number or a word is needed",
+            said => said.split(", expected one of").next().unwrap_or(said),
+        };
+        check.at(e.span().unwrap_or(0..0), said).detail(&e)
+    })?;
     if *file.schema.get_ref() != 1 {
         let what = format!("schema {} is not known; this program reads schema 1", file.schema.get_ref());
         return Err(check.at(file.schema.span(), what));
@@ -47,7 +54,7 @@ impl Check<'_> {
 
     fn all(mut self, name: &str, file: File, files: BTreeMap<String, String>) -> Outcome<Bundle> {
         let params = file.param.iter().map(|param| self.param(param)).collect::<Outcome<Vec<_>>>()?;
-        self.names.extend(FACTS.iter().map(|fact| fact.to_string()));
+        self.names.extend(FACTS.iter().chain(WORDS).map(|fact| fact.to_string()));
         for (param, written) in params.iter().zip(&file.param) {
             if !self.names.insert(param.name.clone()) {
                 return Err(self.at(
@@ -56,6 +63,8 @@ impl Check<'_> {
                 ));
             }
         }
+        // A parameter that names a node brings the number of that node's CPUs along.
+        self.names.extend(params.iter().filter_map(node_fact));
         let derived = file.derive.iter().map(|(name, sum)| self.derived(name, sum)).collect::<Outcome<Vec<_>>>()?;
         self.names.extend(derived.iter().map(|(name, _)| name.clone()));
         for line in &file.kernel {
@@ -64,6 +73,10 @@ impl Check<'_> {
             }
         }
         let runs = self.runs(&file, files)?;
+        self.twins("metric", file.metric.iter().map(|metric| &metric.name))?;
+        self.twins("invariant", file.invariant.iter().map(|promise| &promise.name))?;
+        self.twins("service", file.service.iter().map(|service| &service.name))?;
+        self.twins("source", file.source.iter().map(|source| &source.name))?;
         let modelled = matches!(runs, Runs::Model(_));
         let metrics = file.metric.iter().map(|metric| self.metric(metric, modelled)).collect::<Outcome<Vec<_>>>()?;
         if metrics.is_empty() {
@@ -83,6 +96,17 @@ impl Check<'_> {
             promises: file.invariant.iter().map(|promise| self.promise(promise)).collect::<Outcome<_>>()?,
             folder: None,
         })
+    }
+
+    /// Records go by name, so a name may come once.
+    fn twins<'n>(&self, what: &str, names: impl Iterator<Item = &'n Spanned<String>>) -> Outcome<()> {
+        let mut seen = BTreeSet::new();
+        for name in names {
+            if !seen.insert(name.get_ref()) {
+                return Err(self.at(name.span(), format!("{what} {} is declared twice", name.get_ref())));
+            }
+        }
+        Ok(())
     }
 
     fn architectures(&self, written: &[Spanned<String>]) -> Outcome<Vec<Arch>> {
@@ -113,6 +137,9 @@ impl Check<'_> {
                 if !choices.contains(default) {
                     let choices = choices.join(", ");
                     return Err(self.at(span, format!("the default `{default}` of {name} is none of: {choices}")));
+                }
+                if let Some(twin) = choices.iter().enumerate().find(|(n, word)| choices[..*n].contains(word)) {
+                    return Err(self.at(span, format!("{name}: the choice `{}` is there twice", twin.1)));
                 }
                 let texts = written.words.as_ref().unwrap_or(choices);
                 if texts.len() != choices.len() {
@@ -177,9 +204,10 @@ impl Check<'_> {
         &self,
         argv: &[Spanned<String>],
         env: &BTreeMap<String, Spanned<String>>,
-        cpus: &Option<Spanned<String>>,
+        place: (&Option<Spanned<String>>, &Option<Spanned<String>>),
         deadline_s: &Spanned<u64>,
     ) -> Outcome<StepDecl> {
+        let (cpus, folder) = place;
         let program = argv.first().ok_or_else(|| self.at(deadline_s.span(), "argv is empty: what shall run?"))?;
         if !program.get_ref().starts_with(['/', '@']) {
             let what = format!(
@@ -195,6 +223,7 @@ impl Check<'_> {
             argv: argv.iter().map(|word| self.filled(word)).collect::<Outcome<_>>()?,
             env: env.iter().map(|(name, value)| Ok((name.clone(), self.filled(value)?))).collect::<Outcome<_>>()?,
             cpus: self.place(cpus)?,
+            folder: folder.as_ref().map(|folder| self.filled(folder)).transpose()?,
             deadline_s: *deadline_s.get_ref(),
         })
     }
@@ -224,13 +253,18 @@ impl Check<'_> {
         file: &File,
         files: BTreeMap<String, String>,
     ) -> Outcome<Program> {
-        let step = |s: &schema::Step| self.step(&s.argv, &s.env, &s.cpus, &s.deadline_s);
+        if let (None, Some(source)) = (&written.image, file.source.first()) {
+            return Err(self
+                .at(source.name.span(), format!("source {}: there is no image to put it into", source.name.get_ref()))
+                .help("image = \"shell\" is the smallest"));
+        }
+        let step = |s: &schema::Step| self.step(&s.argv, &s.env, (&s.cpus, &s.folder), &s.deadline_s);
         Ok(Program {
             image: written.image.clone(),
             supplies: file.source.iter().map(|source| self.supply(source)).collect::<Outcome<_>>()?,
             prepare: file.prepare.iter().map(step).collect::<Outcome<_>>()?,
             services: file.service.iter().map(|service| self.service(service)).collect::<Outcome<_>>()?,
-            measured: self.step(&written.argv, &written.env, &written.cpus, &written.deadline_s)?,
+            measured: self.step(&written.argv, &written.env, (&written.cpus, &written.folder), &written.deadline_s)?,
             warmup: written.warmup,
             isolate: file.placement.isolate.is_some().then(|| self.place(&file.placement.isolate)).transpose()?,
             network: file.placement.network.is_some().then(|| self.place(&file.placement.network)).transpose()?,
@@ -248,7 +282,7 @@ impl Check<'_> {
         };
         Ok(ServiceDecl {
             name: self.name(&written.name)?,
-            step: self.step(&written.argv, &written.env, &written.cpus, &written.deadline_s)?,
+            step: self.step(&written.argv, &written.env, (&written.cpus, &written.folder), &written.deadline_s)?,
             ready,
         })
     }
@@ -293,6 +327,9 @@ impl Check<'_> {
             true => Ok(Reading::Hdr { percentile: *percentile.get_ref(), scale: written.scale.unwrap_or(1.0) }),
             false => Err(self.at(percentile.span(), "a percentile is from 0 to 100")),
         };
+        if written.scale.is_some() && written.hdr.is_none() {
+            return Err(here("scale belongs to hdr".into()));
+        }
         let reading = match (&written.regex, &written.json, &written.table, &written.hdr) {
             (Some(regex), None, None, None) => {
                 Some(Reading::Regex(self.regex(regex, 1)?, written.over.unwrap_or(Over::First)))
@@ -399,6 +436,18 @@ mod tests {
             ("[[metric]]", "[derive]\nt = \"n *\"\n[[metric]]", ":15: t: a number or a name is missing"),
             ("[[metric]]", "[derive]\nt = \"k * 2\"\n[[metric]]", ":15: t: `k` is neither"),
             ("[[metric]]", "[[invariant]]\nname = \"i\"\n[[metric]]", ":15: invariant i: says or never"),
+            (
+                "[[metric]]",
+                "[[metric]]\nname = \"m\"\nunit = \"1\"\nbetter = \"lower\"\nregex = '(a)'\n[[metric]]",
+                ":20: metric m is declared twice",
+            ),
+            ("regex = '([0-9]+)'", "json = \"/a\"\nscale = 2.0", "scale belongs to hdr"),
+            (
+                "[program]\nimage = \"perf\"",
+                "[[source]]\nname = \"p\"\nabout = \"\"\ntake = [\"p\"]\n[program]",
+                ":5: source p: there is no image to put it into",
+            ),
+            ("default = 1\n", "default = 1.5\n", ":11: a whole number or a word is needed"),
             ("title = \"x\"", "title = \"x\"\nkernel = [\"EPOLL\"]", ":3: `EPOLL` is no line"),
             ("title = \"x\"", "title = \"x\"\narchitectures = [\"arm\"]", ":3: `arm` is none of"),
         ] {

@@ -22,12 +22,16 @@ pub fn bundle_names() -> Vec<String> {
 
 /// Loads a bundle by name, or from a folder that has a bundle.toml.
 pub fn load_bundle(spec: &str) -> Outcome<Bundle> {
-    if spec.contains('/') {
+    if spec.contains('/') || spec == "." {
         return from_folder(Path::new(spec));
     }
     let unknown = || {
+        let folder = match Path::new(spec).join(DECLARATION).exists() {
+            true => format!("{spec}/ for the folder"),
+            false => "a folder's path, with a slash in it".to_string(),
+        };
         Fault::input(format!("no bundle is named `{spec}`"))
-            .help(format!("a folder's path, or one of: {}", bundle_names().join(" ")))
+            .help(format!("{folder}, or one of: {}", bundle_names().join(" ")))
     };
     let folder = BUILT_IN.get_dir(spec).ok_or_else(unknown)?;
     let mut files = BTreeMap::new();
@@ -57,7 +61,8 @@ fn from_folder(folder: &Path) -> Outcome<Bundle> {
         }
         files.insert(name, std::fs::read_to_string(&path).map_err(|e| wrong(&path, &e))?);
     }
-    let name = folder.file_name().map(|n| n.to_string_lossy().into_owned());
+    let whole = std::path::absolute(folder).map_err(|e| wrong(&path, &e))?;
+    let name = whole.file_name().map(|n| n.to_string_lossy().into_owned());
     let name = name.ok_or_else(|| wrong(&path, &"the folder has no name"))?;
     let bundle = check::parse(&name, &path.display().to_string(), &text, files)?;
     Ok(Bundle { folder: Some(folder.to_path_buf()), ..bundle })

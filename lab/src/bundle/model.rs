@@ -69,6 +69,16 @@ pub enum From {
     File(String),
 }
 
+impl std::fmt::Display for From {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Stdout => "standard output",
+            Self::Stderr => "standard error",
+            Self::File(name) => name,
+        })
+    }
+}
+
 /// What becomes of several numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -157,6 +167,8 @@ pub struct StepDecl {
     pub env: BTreeMap<String, String>,
     /// Where it runs.
     pub cpus: Place,
+    /// Its working directory; the root when `None`.
+    pub folder: Option<String>,
     /// Deadline in seconds of guest time.
     pub deadline_s: u64,
 }
@@ -264,6 +276,26 @@ pub struct Bundle {
 }
 
 impl Bundle {
+    /// The names of what the user must supply.
+    pub fn sources(&self) -> Vec<&str> {
+        match &self.runs {
+            Runs::Model(_) => Vec::new(),
+            Runs::Program(program) => program.supplies.iter().map(|supply| supply.name.as_str()).collect(),
+        }
+    }
+
+    /// The programs that it starts, as written.
+    pub fn programs(&self) -> Vec<&str> {
+        match &self.runs {
+            Runs::Model(_) => Vec::new(),
+            Runs::Program(program) => {
+                let services = program.services.iter().map(|service| &service.step);
+                let steps = program.prepare.iter().chain(services).chain([&program.measured]);
+                steps.filter_map(|step| step.argv.first().map(String::as_str)).collect()
+            }
+        }
+    }
+
     /// The declaration that a metric's name falls under.
     pub fn metric(&self, name: &str) -> Option<&MetricDecl> {
         let fits = |decl: &&MetricDecl| match decl.name.strip_suffix('*') {

@@ -1,14 +1,23 @@
 //! A bundle on a machine: its parameters' values, the numbers that follow from them and the machine, its commands with all of that
 //! put in, and the CPUs where they run. Pure.
 
-use super::model::{Bundle, Kind, Place, Program, Runs, ServiceDecl, Starts, StepDecl};
+use super::model::{Bundle, Kind, Param, Place, Program, Runs, ServiceDecl, Starts, StepDecl};
 use crate::fault::{Fault, Outcome};
-use crate::topology::{Level, Topology};
+use crate::topology::{Arch, Level, Topology};
 use std::collections::BTreeMap;
 use topolab_wire::{CpuSet, ProgramOrder, Ready, Service, Setting, Step};
 
 /// What is known of every machine: CPUs in all, nodes and last-level caches with CPUs, and CPUs of the first of each.
 pub(super) const FACTS: &[&str] = &["cpus", "nodes", "llcs", "node_cpus", "llc_cpus"];
+
+/// What is known of the guests' architecture, in words: its name, Debian's, and the GNU triplet.
+pub(super) const WORDS: &[&str] = &["arch", "debian_arch", "triplet"];
+
+/// The name of the fact that a parameter such as `client_node` brings along: the number of that node's CPUs.
+pub(super) fn node_fact(param: &Param) -> Option<String> {
+    let number = matches!(param.kind, Kind::Number { .. });
+    (number && param.name.ends_with("_node")).then(|| format!("{}_cpus", param.name))
+}
 
 /// The units that a place may name.
 const UNITS: &[(&str, Option<Level>)] = &[
@@ -60,15 +69,31 @@ impl Bundle {
 }
 
 /// Resolves a bundle with these values on a machine.
-pub fn resolve(bundle: &Bundle, values: &BTreeMap<String, Setting>, topology: &Topology) -> Outcome<Resolved> {
+pub fn resolve(
+    bundle: &Bundle,
+    values: &BTreeMap<String, Setting>,
+    topology: &Topology,
+    arch: Arch,
+) -> Outcome<Resolved> {
     let wrong = |what: String| Fault::input(format!("bundle {} on {}: {what}", bundle.name, topology.name));
     let mut all = values.clone();
     let facts = facts(topology);
     let mut numbers: BTreeMap<String, i64> = facts.clone();
     for (name, value) in values {
         match value {
-            Setting::Number(number) => drop(numbers.insert(name.clone(), *number)),
+            Setting::Number(number) => {
+                numbers.insert(name.clone(), *number);
+            }
             Setting::Word(_) => {}
+        }
+    }
+    let nodes = topology.present_units(Level::Node);
+    for param in &bundle.params {
+        if let (Some(fact), Some(Setting::Number(node))) = (node_fact(param), values.get(&param.name)) {
+            let cpus = usize::try_from(*node).ok().and_then(|node| nodes.get(node));
+            if let Some(cpus) = cpus {
+                numbers.insert(fact, cpus.len() as i64);
+            }
         }
     }
     for (name, sum) in &bundle.derived {
@@ -83,6 +108,8 @@ pub fn resolve(bundle: &Bundle, values: &BTreeMap<String, Setting>, topology: &T
         }
     }
     filling.extend(facts.into_iter().map(|(name, value)| (name, Setting::Number(value))));
+    let words = [arch.to_string(), arch.debian_name().to_string(), arch.triplet().to_string()];
+    filling.extend(WORDS.iter().zip(words).map(|(name, word)| (name.to_string(), Setting::Word(word))));
     let programs = match &bundle.runs {
         Runs::Model(_) => None,
         Runs::Program(program) => Some(On { topology, values: &filling }.program(program).map_err(wrong)?),
@@ -104,6 +131,33 @@ struct On<'a> {
 
 impl On<'_> {
     fn program(&self, program: &Program) -> Result<ProgramOrder, String> {
+        let order = self.order(program)?;
+        let own = order.isolate.clone().unwrap_or_default();
+        if self.topology.present().difference(&own.union(&self.topology.apart())).is_empty() {
+            return Err("isolate would leave no CPU for everything else".into());
+        }
+        let taken = own.intersection(&self.topology.apart());
+        if !taken.is_empty() {
+            return Err(format!("isolate: the machine itself isolates {taken} already"));
+        }
+        // The kernel would cut a mask that is partly in a partition to what is outside, without a word.
+        let services = order.services.iter().map(|service| &service.step);
+        for step in services.chain(&order.prepare).chain([&order.measured]) {
+            let Some(cpus) = &step.cpus else { continue };
+            for partition in [&own, &self.topology.placement.partition] {
+                if !cpus.intersection(partition).is_empty() && !cpus.is_subset(partition) {
+                    return Err(format!(
+                        "{} runs on {cpus}, of which {} are isolated: all of them or none",
+                        step.argv.first().map_or("a program", String::as_str),
+                        cpus.intersection(partition)
+                    ));
+                }
+            }
+        }
+        Ok(order)
+    }
+
+    fn order(&self, program: &Program) -> Result<ProgramOrder, String> {
         Ok(ProgramOrder {
             prepare: program.prepare.iter().map(|step| self.step(step)).collect::<Result<_, _>>()?,
             services: program.services.iter().map(|service| self.service(service)).collect::<Result<_, _>>()?,
@@ -131,6 +185,7 @@ impl On<'_> {
                 .collect(),
             env: step.env.iter().map(|(name, value)| (name.clone(), fill(value, self.values))).collect(),
             cpus: self.cpus(&step.cpus)?,
+            folder: step.folder.as_ref().map(|folder| fill(folder, self.values)),
             deadline_ms: step.deadline_s.saturating_mul(1000),
         })
     }
@@ -161,6 +216,9 @@ impl On<'_> {
             (_, None) => return Err(format!("`{text}` is no place")),
         };
         let present = self.topology.present();
+        if rest.starts_with("cpus:") && !named.is_subset(&present) {
+            return Err(format!("`{text}`: CPUs {} are not on this machine", named.difference(&present)));
+        }
         let cpus = if negated { present.difference(&named) } else { named.intersection(&present) };
         match cpus.is_empty() {
             true => Err(format!("`{text}` has no CPU on this machine")),
@@ -253,7 +311,7 @@ mod tests {
         assert_eq!(set("cpus:1,3-4").as_deref(), Some("1,3-4"));
         assert_eq!(set("{nic}").as_deref(), Some("16-23"));
         assert!(cpus("node:3").is_err_and(|e| e.contains("no node 3")));
-        assert!(cpus("cpus:99").is_err_and(|e| e.contains("no CPU")));
+        assert!(cpus("cpus:20-30").is_err_and(|e| e.contains("CPUs 24-30 are not on this machine")));
         assert!(check_place("nod:1").is_err() && check_place("{nic}").is_ok() && check_place("some").is_err());
     }
 
@@ -270,7 +328,8 @@ mod tests {
         let bundle = load_bundle("sched-pipe").expect("built in");
         let given = |name: &str, value: &str| bundle.values(&[(name.to_string(), value.to_string())]);
         let values = given("loops", "7").expect("in range");
-        let order = resolve(&bundle, &values, &load("smoke").expect("built in")).expect("resolved").programs;
+        let order =
+            resolve(&bundle, &values, &load("smoke").expect("built in"), Arch::X86_64).expect("resolved").programs;
         assert!(order.expect("a program").measured.argv.contains(&"7".to_string()));
         assert!(given("loops", "0").is_err() && given("loops", "x").is_err() && given("lops", "1").is_err());
     }

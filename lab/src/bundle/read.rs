@@ -38,18 +38,22 @@ pub enum Unread {
         there: String,
     },
     /// There is no number where one should be.
-    #[error("no number for {metric} ({how})")]
+    #[error("no number for {metric} in {place}: {how}")]
     NoNumber {
         /// The metric.
         metric: String,
+        /// The output.
+        place: String,
         /// How it was looked for.
         how: String,
     },
     /// The number is in a unit that does not fit.
-    #[error("{metric}: `{text}` is no number in {unit}")]
+    #[error("{metric}: `{text}` in {place} is no number in {unit}")]
     Unit {
         /// The metric.
         metric: String,
+        /// The output.
+        place: String,
         /// What was found.
         text: String,
         /// The declared unit.
@@ -81,7 +85,7 @@ fn text<'a>(from: &From, outputs: &'a Outputs, who: &str) -> Result<&'a str, Unr
 
 fn value(metric: &MetricDecl, outputs: &Outputs) -> Result<Value, Unread> {
     let text = text(&metric.from, outputs, &metric.name)?;
-    let none = |how: String| Unread::NoNumber { metric: metric.name.clone(), how };
+    let none = |how: String| Unread::NoNumber { metric: metric.name.clone(), place: metric.from.to_string(), how };
     let reading = metric.reading.as_ref().ok_or_else(|| none("the bundle does not say how".into()))?;
     let (value, mut thin) = found(metric, reading, text)?;
     if let Some((percentile, samples)) = &metric.rank {
@@ -94,19 +98,20 @@ fn value(metric: &MetricDecl, outputs: &Outputs) -> Result<Value, Unread> {
 
 /// Whether fewer than ten samples lie beyond a percentile.
 fn is_thin(count: f64, percentile: f64) -> bool {
-    count * (1.0 - percentile / 100.0) < BEYOND
+    // The epsilon keeps 99.99 % of exactly 100,000 samples from being rounded to less than ten.
+    count * (100.0 - percentile) / 100.0 < BEYOND - 1e-6
 }
 
 /// The number, and whether it is a percentile that too few samples lie beyond.
 fn found(metric: &MetricDecl, reading: &Reading, text: &str) -> Result<(f64, bool), Unread> {
-    let none = |how: String| Unread::NoNumber { metric: metric.name.clone(), how };
+    let none = |how: String| Unread::NoNumber { metric: metric.name.clone(), place: metric.from.to_string(), how };
     let parsed = |word: &str| number(metric, word).map(|number| (number, false));
     match reading {
         Reading::Regex(expression, over) => {
             let regex = Regex::new(expression).map_err(|e| none(e.to_string()))?;
             let all = regex.captures_iter(text).filter_map(|captures| captures.get(1));
             let all = all.map(|found| number(metric, found.as_str())).collect::<Result<Vec<f64>, Unread>>()?;
-            let first = *all.first().ok_or_else(|| none(format!("regex {expression}")))?;
+            let first = *all.first().ok_or_else(|| none(format!("nothing matches {expression}")))?;
             let sum: f64 = all.iter().sum();
             let of_all = match over {
                 Over::First => first,
@@ -120,11 +125,12 @@ fn found(metric: &MetricDecl, reading: &Reading, text: &str) -> Result<(f64, boo
         }
         Reading::Json(pointer) => {
             let json: serde_json::Value =
-                serde_json::from_str(json_part(text)).map_err(|e| none(format!("JSON: {e}")))?;
+                serde_json::from_str(json_part(text)).map_err(|e| none(format!("it is no JSON: {e}")))?;
             match json.pointer(pointer) {
                 Some(serde_json::Value::Number(number)) => parsed(&number.to_string()),
                 Some(serde_json::Value::String(word)) => parsed(word),
-                Some(_) | None => Err(none(format!("JSON pointer {pointer}"))),
+                Some(other) => Err(none(format!("{pointer} is {}", shortened(&other.to_string())))),
+                None => Err(none(format!("there is no {pointer}; it has {}", keys(&json)))),
             }
         }
         Reading::Table { row, column } => {
@@ -134,6 +140,41 @@ fn found(metric: &MetricDecl, reading: &Reading, text: &str) -> Result<(f64, boo
             let histogram = histogram(text).map_err(none)?;
             let thin = is_thin(histogram.len() as f64, *percentile);
             Ok((histogram.value_at_percentile(*percentile) as f64 * scale, thin))
+        }
+    }
+}
+
+/// What a JSON value has at its top.
+fn keys(json: &serde_json::Value) -> String {
+    match json {
+        serde_json::Value::Object(map) => map.keys().map(|key| format!("/{key}")).collect::<Vec<_>>().join(" "),
+        serde_json::Value::Array(list) => format!("{} elements", list.len()),
+        other => shortened(&other.to_string()),
+    }
+}
+
+fn shortened(text: &str) -> String {
+    let short: String = text.chars().take(60).collect();
+    if short.len() < text.len() { format!("{short}…") } else { short }
+}
+
+impl Unread {
+    /// The output in which it was looked for, to be shown.
+    pub fn place(&self) -> &str {
+        match self {
+            Self::NoFile { .. } => "standard output",
+            Self::NoNumber { place, .. } | Self::Unit { place, .. } => place,
+        }
+    }
+}
+
+impl Outputs {
+    /// An output by its name for people.
+    pub fn named(&self, place: &str) -> &str {
+        match place {
+            "standard output" => &self.stdout,
+            "standard error" => &self.stderr,
+            file => self.files.get(file).map_or("", String::as_str),
         }
     }
 }
@@ -183,7 +224,12 @@ const MULTIPLES: &[(&str, f64)] = &[("k", 1e3), ("K", 1e3), ("M", 1e6), ("G", 1e
 
 /// `13.39`, `635.91us` for a metric in µs or ms, `12.3k`; a number in a unit that does not fit is none.
 fn number(metric: &MetricDecl, text: &str) -> Result<f64, Unread> {
-    let wrong = || Unread::Unit { metric: metric.name.clone(), text: text.into(), unit: metric.unit.clone() };
+    let wrong = || Unread::Unit {
+        metric: metric.name.clone(),
+        place: metric.from.to_string(),
+        text: text.into(),
+        unit: metric.unit.clone(),
+    };
     let clean = text.trim().replace(',', "");
     let end = clean.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '-' | '+'))).unwrap_or(clean.len());
     // An exponent belongs to the number.
@@ -265,7 +311,7 @@ mod tests {
         assert_eq!(found("1/s", regex(), "p50  12.5k"), Ok(12500.0));
         assert_eq!(found("1/s", regex(), "p50  1,234"), Ok(1234.0));
         assert_eq!(found("1/s", regex(), "p50  1.5e3"), Ok(1500.0));
-        assert!(found("1/s", regex(), "p50  3ms").is_err_and(|e| e.contains("no number in 1/s")));
+        assert!(found("1/s", regex(), "p50  3ms").is_err_and(|e| e.contains("is no number in 1/s")));
         assert!(found("ms", regex(), "p50  nan").is_err());
         assert!(found("ms", regex(), "p99 1").is_err_and(|e| e.contains("no number for m")));
     }

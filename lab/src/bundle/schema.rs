@@ -51,6 +51,7 @@ pub(super) struct ProgramTable {
     #[serde(default)]
     pub(super) env: BTreeMap<String, Spanned<String>>,
     pub(super) cpus: Option<Spanned<String>>,
+    pub(super) folder: Option<Spanned<String>>,
     #[serde(default)]
     pub(super) warmup: u32,
     pub(super) deadline_s: Spanned<u64>,
@@ -63,6 +64,7 @@ pub(super) struct Step {
     #[serde(default)]
     pub(super) env: BTreeMap<String, Spanned<String>>,
     pub(super) cpus: Option<Spanned<String>>,
+    pub(super) folder: Option<Spanned<String>>,
     pub(super) deadline_s: Spanned<u64>,
 }
 
@@ -74,6 +76,7 @@ pub(super) struct Service {
     #[serde(default)]
     pub(super) env: BTreeMap<String, Spanned<String>>,
     pub(super) cpus: Option<Spanned<String>>,
+    pub(super) folder: Option<Spanned<String>>,
     pub(super) ready: Spanned<Ready>,
     pub(super) deadline_s: Spanned<u64>,
 }

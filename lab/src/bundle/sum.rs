@@ -1,5 +1,6 @@
 //! Sums: whole numbers, names, `+ - * /` and parentheses, for numbers that follow from the machine (`load * node_cpus / 48`).
-//! Division rounds to the nearest, and a result below 1 is 1: what is counted out so, threads and connections, must exist.
+//! Division rounds to the nearest but never to 0: what is shared out so, threads and connections, must exist. A result below 1 is an
+//! error.
 
 use std::collections::BTreeMap;
 
@@ -12,6 +13,24 @@ pub enum Sum {
     Name(String),
     /// Two sums and what is done with them.
     Of(Box<Sum>, Operator, Box<Sum>),
+}
+
+impl std::fmt::Display for Sum {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Name(name) => f.write_str(name),
+            Self::Of(left, operator, right) => {
+                let sign = match operator {
+                    Operator::Plus => '+',
+                    Operator::Minus => '-',
+                    Operator::Times => '*',
+                    Operator::Over => '/',
+                };
+                write!(f, "({left} {sign} {right})")
+            }
+        }
+    }
 }
 
 /// What is done.
@@ -50,7 +69,10 @@ impl Sum {
 
     /// Its value, at least 1.
     pub fn value(&self, names: &BTreeMap<String, i64>) -> Result<i64, String> {
-        Ok(self.raw(names)?.max(1))
+        match self.raw(names)? {
+            value if value >= 1 => Ok(value),
+            value => Err(format!("{value} is below 1")),
+        }
     }
 
     fn raw(&self, names: &BTreeMap<String, i64>) -> Result<i64, String> {
@@ -63,7 +85,10 @@ impl Sum {
                     Operator::Plus => a.checked_add(b),
                     Operator::Minus => a.checked_sub(b),
                     Operator::Times => a.checked_mul(b),
-                    Operator::Over => (b > 0).then(|| a.saturating_add(b / 2).div_euclid(b)),
+                    Operator::Over => (b > 0).then(|| match a.saturating_add(b / 2).div_euclid(b) {
+                        0 if a > 0 => 1,
+                        rounded => rounded,
+                    }),
                 };
                 result.ok_or_else(|| format!("{a} and {b} have no such result"))
             }
@@ -144,7 +169,7 @@ mod tests {
         assert_eq!(value("load * node_cpus / 48"), Ok(11));
         assert_eq!(value("2 + 3*(4-1)"), Ok(11));
         assert_eq!(value("node_cpus / 100"), Ok(1));
-        assert_eq!(value("1 - 5"), Ok(1));
+        assert!(value("1 - 5").is_err_and(|e| e.contains("below 1")));
         for (text, says) in
             [("", "missing"), ("2 +", "missing"), ("(2", "`)`"), ("2 2", "too much"), ("a%b", "`%`"), ("* 2", "`*`")]
         {

@@ -1,10 +1,9 @@
 //! `topolab bundle …`
 
 use super::{Context, Format};
-use crate::bundle::{
-    Better, Bundle, From, Kind, Over, Program, Reading, Runs, Starts, StepDecl, bundle_names, load_bundle,
-};
+use crate::bundle::{Better, Bundle, Kind, Over, Program, Reading, Runs, Starts, StepDecl, bundle_names, load_bundle};
 use crate::fault::Outcome;
+use crate::qemu::quote;
 use clap::Subcommand;
 
 /// Bundle commands.
@@ -60,13 +59,16 @@ fn print(bundle: &Bundle) {
         };
         println!("  -p {}={}  {} ({range})", param.name, param.default, param.about);
     }
+    for (name, sum) in &bundle.derived {
+        println!("  derives   {name} = {sum}");
+    }
     for metric in &bundle.metrics {
         let better = match metric.better {
             Better::Higher => "higher is better",
             Better::Lower => "lower is better",
             Better::Neither => "beside the verdict",
         };
-        let read = metric.reading.as_ref().map(|reading| format!(", {} in {}", how(reading), place(&metric.from)));
+        let read = metric.reading.as_ref().map(|reading| format!(", {} in {}", how(reading), metric.from));
         println!("  metric    {} [{}], {better}{}", metric.name, metric.unit, read.unwrap_or_default());
     }
     for promise in &bundle.promises {
@@ -77,13 +79,15 @@ fn print(bundle: &Bundle) {
                 format!("says {}, never {}", says.as_deref().unwrap_or_default(), never.as_deref().unwrap_or_default())
             }
         };
-        println!("  invariant {}: {} {rule}", promise.name, place(&promise.from));
+        println!("  invariant {}: {} {rule}", promise.name, promise.from);
     }
 }
 
 fn print_program(program: &Program) {
     let step = |what: &str, step: &StepDecl| {
-        println!("  {what:9} {}  (on {}, within {} s)", step.argv.join(" "), step.cpus.0, step.deadline_s);
+        let words: Vec<String> = step.argv.iter().map(|word| quote(word)).collect();
+        println!("  {what:9} {}  (on {}, within {} s)", words.join(" "), step.cpus.0, step.deadline_s);
+        step.env.iter().for_each(|(name, value)| println!("            with {name}={value}"));
     };
     println!("  image     {}", program.image.as_deref().unwrap_or("none: the lab's own programs"));
     for supply in &program.supplies {
@@ -96,7 +100,7 @@ fn print_program(program: &Program) {
             Starts::File(path) => format!("when {path} is there"),
             Starts::Says(text) => format!("when it says `{text}`"),
         };
-        step("serves", &service.step);
+        step(&format!("serves {}", service.name), &service.step);
         println!("            ready {ready}");
     }
     step("runs", &program.measured);
@@ -119,13 +123,5 @@ fn how(reading: &Reading) -> String {
         Reading::Json(pointer) => format!("at {pointer}"),
         Reading::Table { row, column } => format!("in row {row}, column {column}"),
         Reading::Hdr { percentile, .. } => format!("percentile {percentile} of the histogram"),
-    }
-}
-
-fn place(from: &From) -> &str {
-    match from {
-        From::Stdout => "standard output",
-        From::Stderr => "standard error",
-        From::File(name) => name,
     }
 }

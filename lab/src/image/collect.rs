@@ -2,7 +2,6 @@
 //! and nothing else.
 
 use super::tree;
-use crate::apt::triplet;
 use crate::fault::{Fault, Outcome, Trying};
 use crate::topology::Arch;
 use goblin::elf::Elf;
@@ -89,7 +88,7 @@ impl Collector<'_> {
             elf.interpreter.iter().map(|loader| PathBuf::from(loader.trim_start_matches('/'))).collect();
         let origin = path.parent().unwrap_or(Path::new("")).display().to_string();
         let own = elf.runpaths.iter().chain(&elf.rpaths).flat_map(|paths| paths.split(':'));
-        let own = own.map(|p| p.replace("$ORIGIN", &format!("/{origin}")).trim_start_matches('/').to_string());
+        let own = own.map(|p| plain(&p.replace("$ORIGIN", &format!("/{origin}"))));
         let folders: Vec<String> = own.chain(self.library_folders()).collect();
         for library in &elf.libraries {
             let place = folders.iter().map(|folder| Path::new(folder).join(library)).find(|p| self.locate(p).is_some());
@@ -103,7 +102,7 @@ impl Collector<'_> {
 
     /// Where Debian's dynamic loader looks without being told (ld.so(8), multiarch).
     fn library_folders(&self) -> Vec<String> {
-        let triplet = triplet(self.arch);
+        let triplet = self.arch.triplet();
         ["lib/{}", "usr/lib/{}", "lib", "usr/lib", "lib64", "usr/lib64", "usr/lib/{}/perl/5.36/CORE"]
             .iter()
             .map(|folder| folder.replace("{}", triplet))
@@ -137,6 +136,19 @@ impl Collector<'_> {
             false => Ok(names.into_iter().map(|name| folder.join(name)).collect()),
         }
     }
+}
+
+/// A path without `.` and `..`, which cannot lead out of the tree.
+fn plain(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/').filter(|part| !part.is_empty() && *part != ".") {
+        if part == ".." {
+            parts.pop();
+        } else {
+            parts.push(part);
+        }
+    }
+    parts.join("/")
 }
 
 fn absent(path: &str) -> Fault {

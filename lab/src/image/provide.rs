@@ -8,14 +8,14 @@ use super::tree;
 use crate::apt::{self, Apt};
 use crate::cancel::Cancel;
 use crate::digest::{self, write_whole};
-use crate::fault::{Fault, Outcome, Trying};
+use crate::fault::{Fault, FaultKind, Outcome, Trying};
 use crate::paths::{CacheDir, require_disk};
 use crate::progress::Progress;
 use crate::topology::Arch;
 use std::path::{Path, PathBuf};
 
 /// Version of this procedure: part of every key.
-const PROCEDURE: &str = "2";
+const PROCEDURE: &str = "3";
 /// Packages, their unpacked tree and the result.
 const DISK: u64 = 2 << 30;
 const META: &str = "meta.json";
@@ -48,6 +48,13 @@ struct Meta {
     packages: Vec<String>,
 }
 
+impl Image {
+    /// Whether it has a program at this path. What a bundle brings into /bundle is not of the image.
+    pub fn has(&self, path: &str) -> bool {
+        path.starts_with("/bundle/") || tree::resolve(&self.tree, Path::new(path)).is_some()
+    }
+}
+
 /// How an image is wished.
 #[derive(Debug, Clone, Copy)]
 pub struct ImageWish<'a> {
@@ -78,20 +85,27 @@ pub fn provide(wish: ImageWish<'_>, cache: &CacheDir, progress: Progress, cancel
     let archive = suite.as_ref().map_or("programs".to_string(), |suite| format!("programs-{suite}"));
     let apt = Apt::open(cache, &archive, wish.arch, &suites, cancel)?;
     apt.update()?;
-    let debs = apt.closure(packages, suite.as_deref())?;
+    // A recipe of the user's that asks for what is not there is the user's to mend.
+    let blame = |fault: Fault| match wish.recipe.own && fault.kind == FaultKind::Lab {
+        true => Fault { kind: FaultKind::Input, message: format!("image {name}: {}", fault.message), ..fault },
+        false => fault,
+    };
+    let debs = apt.closure(packages, suite.as_deref()).map_err(blame)?;
     cancel.check()?;
     let key = key(wish, &debs)?;
-    let made = match (found(wish, cache, &key)?, wish.again) {
+    let there = found(wish, cache, &key)?;
+    let made = match (there, wish.again) {
         (Some(image), false) => image,
-        (before, _) => {
-            let made = make(wish, &folder, &debs, key, cancel)?;
-            match before {
-                Some(before) if before.digest != made.digest => {
-                    return Err(Fault::lab(format!("image {name}: the same key gave other bytes"))
-                        .detail(format!("key {}\nbefore {}\nnow    {}", made.key, before.digest, made.digest)));
-                }
-                Some(_) | None => made,
+        (None, false) => make(wish, &folder, &debs, key, cancel).map_err(blame)?,
+        // Where nothing is there to be compared with, it is made twice.
+        (there, true) => {
+            let before = there.map_or_else(|| make(wish, &folder, &debs, key.clone(), cancel), Ok)?;
+            let now = make(wish, &folder, &debs, key, cancel)?;
+            if before.digest != now.digest {
+                return Err(Fault::lab(format!("image {name}: the same key gave other bytes"))
+                    .detail(format!("key {}\nbefore {}\nnow    {}", now.key, before.digest, now.digest)));
             }
+            now
         }
     };
     write_whole(&memo, made.key.as_bytes())?;

@@ -1,6 +1,5 @@
 //! Image recipes: which packages, and which of their programs and files, written in `images/NAME.toml`.
 
-use crate::apt::{debian_name, triplet};
 use crate::fault::{Fault, Outcome};
 use crate::topology::Arch;
 use include_dir::{Dir, include_dir};
@@ -14,6 +13,8 @@ static BUILT_IN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../images");
 pub struct Recipe {
     /// Its name.
     pub name: String,
+    /// Whether it is the user's own file.
+    pub own: bool,
     /// Its text, part of every key.
     pub text: String,
     /// One line for people.
@@ -66,10 +67,10 @@ pub fn load_recipe(spec: &str) -> Outcome<Recipe> {
             (spec.to_string(), format!("images/{spec}.toml"), text.to_string())
         }
     };
-    parse(name, &origin, text)
+    parse(name, spec.contains('/'), &origin, text)
 }
 
-fn parse(name: String, origin: &str, text: String) -> Outcome<Recipe> {
+fn parse(name: String, own: bool, origin: &str, text: String) -> Outcome<Recipe> {
     let line = |at: usize| text.get(..at).map_or(1, |before| before.matches('\n').count() + 1);
     let file: File = toml::from_str(&text).map_err(|e| {
         let at = line(e.span().map_or(0, |span| span.start));
@@ -95,6 +96,7 @@ fn parse(name: String, origin: &str, text: String) -> Outcome<Recipe> {
     }
     Ok(Recipe {
         name,
+        own,
         text,
         title: file.title,
         packages: file.packages,
@@ -107,7 +109,7 @@ fn parse(name: String, origin: &str, text: String) -> Outcome<Recipe> {
 impl Recipe {
     /// Paths of an architecture: `{triplet}` and `{arch}` are Debian's words for it.
     pub fn paths(list: &[String], arch: Arch) -> Vec<String> {
-        list.iter().map(|p| p.replace("{triplet}", triplet(arch)).replace("{arch}", debian_name(arch))).collect()
+        list.iter().map(|p| p.replace("{triplet}", arch.triplet()).replace("{arch}", arch.debian_name())).collect()
     }
 }
 
@@ -125,7 +127,7 @@ mod tests {
     #[test]
     fn a_wrong_recipe_is_refused_with_its_place() {
         let right = "schema = 1\ntitle = \"x\"\npackages = [\"p\"]\nprograms = [\"/usr/bin/p\"]\n";
-        parse("x".into(), "x.toml", right.into()).expect("right");
+        parse("x".into(), true, "x.toml", right.into()).expect("right");
         for (from, to, says) in [
             ("title", "titel", "x.toml:2: unknown field"),
             ("schema = 1", "schema = 3", "schema 3"),
@@ -133,7 +135,7 @@ mod tests {
             ("/usr/bin/p", "usr/bin/p", "no absolute path"),
             ("/usr/bin/p", "/../p", "no absolute path"),
         ] {
-            let fault = parse("x".into(), "x.toml", right.replacen(from, to, 1)).expect_err(to);
+            let fault = parse("x".into(), true, "x.toml", right.replacen(from, to, 1)).expect_err(to);
             assert!(fault.message.contains(says), "{fault}");
         }
     }

@@ -2,7 +2,6 @@
 //! taken into the image below /opt/NAME.
 
 use super::tree;
-use crate::apt::triplet;
 use crate::bundle::Supply;
 use crate::cancel::Cancel;
 use crate::digest;
@@ -49,11 +48,10 @@ impl Supplied {
         };
         let compiler = match supply.build.is_empty() {
             true => String::new(),
-            false => cmd(compiler(arch, "gcc"), ["--version"]).stdin_null().stderr_null().read().map_err(|e| {
-                Fault::lab(format!("{}: {e}", compiler(arch, "gcc"))).help(format!("topolab doctor --fix -a {arch}"))
-            })?,
+            false => compilers(arch)?,
         };
-        let decides = [content, supply.build.join("\0"), supply.take.join("\0"), compiler, arch.to_string()];
+        let decides =
+            [supply.name.clone(), content, supply.build.join("\0"), supply.take.join("\0"), compiler, arch.to_string()];
         let key = digest::hex(&decides.each_ref().map(|text| text.as_bytes()));
         Ok(Self { supply: supply.clone(), path: path.clone(), key })
     }
@@ -108,9 +106,11 @@ impl Supplied {
     fn build(&self, program: &str, words: &[String], source: &Path, arch: Arch) -> Outcome<()> {
         let output = cmd(program, words)
             .dir(source)
+            // Nothing of a developer's shell goes into an image: the key does not know its CFLAGS.
+            .full_env(["PATH", "HOME", "TMPDIR"].iter().filter_map(|name| Some((*name, std::env::var_os(name)?))))
             .env("CC", compiler(arch, "gcc"))
             .env("CXX", compiler(arch, "g++"))
-            .env("HOST", triplet(arch))
+            .env("HOST", arch.triplet())
             .env("LC_ALL", "C")
             .env("SOURCE_DATE_EPOCH", "1767225600")
             .stdin_null()
@@ -130,10 +130,19 @@ impl Supplied {
     }
 }
 
+/// What the compilers say of themselves; a missing C++ compiler is a build's own matter.
+fn compilers(arch: Arch) -> Outcome<String> {
+    let version = |program: &str| cmd(compiler(arch, program), ["--version"]).stdin_null().stderr_null().read();
+    let c = version("gcc").map_err(|e| {
+        Fault::lab(format!("{}: {e}", compiler(arch, "gcc"))).help(format!("topolab doctor --fix -a {arch}"))
+    })?;
+    Ok(format!("{c}\n{}", version("g++").unwrap_or_default()))
+}
+
 /// The compiler for an architecture's programs.
 fn compiler(arch: Arch, program: &str) -> String {
     match arch {
         Arch::X86_64 => program.to_string(),
-        Arch::Aarch64 | Arch::Ppc64le => format!("{}-{program}", triplet(arch)),
+        Arch::Aarch64 | Arch::Ppc64le => format!("{}-{program}", arch.triplet()),
     }
 }

@@ -41,6 +41,9 @@ pub(super) fn measure(tree: &Path) -> Outcome<(String, u64)> {
         } else if kind.is_dir() {
             ("folder".to_string(), String::new())
         } else {
+            if !kind.is_file() {
+                return Err(Fault::lab(format!("{}: neither file, folder nor link", path.display())));
+            }
             let bytes = std::fs::read(path).trying(path.display())?;
             size += bytes.len() as u64;
             let mode = entry.metadata().trying(path.display())?.permissions().mode() & 0o777;

@@ -19,6 +19,26 @@ pub enum Arch {
     Ppc64le,
 }
 
+impl Arch {
+    /// Debian's name of it.
+    pub fn debian_name(self) -> &'static str {
+        match self {
+            Self::X86_64 => "amd64",
+            Self::Aarch64 => "arm64",
+            Self::Ppc64le => "ppc64el",
+        }
+    }
+
+    /// Its GNU triplet, as Debian's multiarch folders and cross compilers are named.
+    pub fn triplet(self) -> &'static str {
+        match self {
+            Self::X86_64 => "x86_64-linux-gnu",
+            Self::Aarch64 => "aarch64-linux-gnu",
+            Self::Ppc64le => "powerpc64le-linux-gnu",
+        }
+    }
+}
+
 impl fmt::Display for Arch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -62,25 +62,33 @@ pub fn patience(topology: &Topology, accel: Accel) -> Deadlines {
         Accel::Kvm => 60 + cpus,
         Accel::Tcg => 120 + 8 * cpus,
     };
-    Deadlines { boot_s, total_s: boot_s + 300 }
+    Deadlines { boot_s, total_s: boot_s + 300, decisive: true }
 }
 
-/// Seconds of wall time that the ordered work may take beyond that. A program's own deadline is in guest time, which the real
-/// clock keeps; a model's CPUs share one host thread, so a second of theirs may cost a second of it for every CPU.
-pub(super) fn work_s(planned: &PlannedBundle, topology: &Topology, reps: u32) -> u64 {
-    let runs = u64::from(reps);
+/// Seconds of wall time that the ordered work may take beyond that. Deadlines are in guest time, which the real clock keeps; under the
+/// virtual one the CPUs share one host thread, so a second of theirs may cost one for every CPU.
+pub(super) fn work_s(planned: &PlannedBundle, topology: &Topology, clock: Clock, reps: u32) -> u64 {
+    let (runs, cpus) = (u64::from(reps), u64::from(topology.shape.cpus()));
     match &planned.bundle.runs {
         Runs::Program(program) => {
             let ready: u64 = program.services.iter().map(|service| service.step.deadline_s + 10).sum();
             let prepare: u64 = program.prepare.iter().map(|step| step.deadline_s).sum();
-            prepare + (runs + u64::from(program.warmup)) * (program.measured.deadline_s + 10 + ready)
+            let guest = prepare + (runs + u64::from(program.warmup)) * (program.measured.deadline_s + 10 + ready);
+            match clock {
+                Clock::Real => guest,
+                Clock::Virtual => guest.saturating_mul(cpus.clamp(4, 64)),
+            }
         }
         Runs::Model(_) => {
-            let ms = match planned.values.get("duration_ms") {
-                Some(Setting::Number(ms)) => u64::try_from(*ms).unwrap_or(1000),
-                Some(Setting::Word(_)) | None => 1000,
+            let number = |name: &str| match planned.values.get(name) {
+                Some(Setting::Number(value)) => u64::try_from(*value).unwrap_or(0),
+                Some(Setting::Word(_)) | None => 0,
             };
-            runs * (60 + 5 * u64::from(topology.shape.cpus()) * ms.div_ceil(1000))
+            // A message of a model costs the host up to a millisecond.
+            let seconds = number("duration_ms").div_ceil(1000).max(1);
+            let messages =
+                number("loops").saturating_mul(number("groups").max(1)).saturating_mul(number("fds").max(1).pow(2));
+            runs * (60 + 5 * cpus * seconds + messages / 1000)
         }
     }
 }

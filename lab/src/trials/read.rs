@@ -73,10 +73,9 @@ impl Bench<'_> {
             let said = [&repetition.stdout, &repetition.stderr].map(|name| text(name).unwrap_or_default()).join("\n");
             let tail: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
             Fault::new(FaultKind::Bundle, format!("{}, {what}: {why}", bundle.name)).detail(format!(
-                "{}\n\nthe raw output: results/{} and {} in the trial's folder",
+                "{}\n\nthe raw output: {}.*",
                 tail[tail.len().saturating_sub(12)..].join("\n"),
-                repetition.stdout,
-                repetition.stderr
+                results.join(repetition.stdout.trim_end_matches(".stdout").trim_end_matches(".json")).display()
             ))
         };
         match &repetition.outcome {
@@ -85,6 +84,7 @@ impl Bench<'_> {
             ProgramOutcome::Signal(signal) => return Err(unreadable(format!("killed by signal {signal}"))),
             ProgramOutcome::Deadline => return Err(unreadable("its deadline passed".into())),
             ProgramOutcome::NotStarted(why) => return Err(unreadable(format!("not started: {why}"))),
+            ProgramOutcome::Service(why) => return Err(unreadable(why.clone())),
         }
         let read = |name: &String| text(name).map_err(|e| unreadable(e.to_string()));
         let kept = |(name, kept): (&String, &String)| Ok((name.clone(), read(kept)?));
@@ -99,7 +99,20 @@ impl Bench<'_> {
             let invariants = model.invariants.into_iter().map(invariant).collect();
             return Ok(Said { metrics: model.metrics, invariants });
         }
-        let metrics = bundle::read(bundle, &outputs).map_err(|e| unreadable(e.to_string()))?;
+        let metrics = bundle::read(bundle, &outputs).map_err(|e| {
+            // What was searched, and nothing else.
+            let kept = |place: &str| repetition.files.get(place).cloned();
+            let file = match e.place() {
+                "standard output" => repetition.stdout.clone(),
+                "standard error" => repetition.stderr.clone(),
+                place => kept(place).unwrap_or_default(),
+            };
+            let said = outputs.named(e.place());
+            let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
+            let tail = lines[lines.len().saturating_sub(12)..].join("\n");
+            Fault::new(FaultKind::Bundle, format!("{}, {what}: {e}", bundle.name))
+                .detail(format!("{tail}\n\nthe raw output: {}", results.join(file).display()))
+        })?;
         let promised = bundle.promises.iter().map(|promise| {
             let (holds, evidence) = promise.kept(&outputs);
             Invariant { name: promise.name.clone(), holds, evidence }

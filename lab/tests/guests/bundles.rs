@@ -204,6 +204,36 @@ echo value 1
     assert!(code == Some(0) && own.len() == 4 && own.iter().all(|i| i["holds"] == true), "{said}\n{invariants:?}");
 }
 
+/// A run starts from nothing: what the one before left running is ended, and its files do not make a service look ready.
+#[test]
+fn a_run_finds_nothing_of_the_one_before() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let more = format!(
+        r#"[[service]]
+name = "slow"
+argv = ["/bin/busybox", "sh", "-c", "/bin/busybox sleep 1; /bin/busybox touch /tmp/up; /bin/busybox sleep 1000"]
+ready = {{ file = "/tmp/up" }}
+deadline_s = 30
+{VALUE}
+[[invariant]]
+name = "nothing_left"
+says = '(?m)^left 0$'
+"#
+    );
+    let text = r#"b=/bin/busybox
+echo left $($b ps | $b grep -c "[s]leep 7777")
+$b setsid $b sleep 7777 &
+echo value $($b ps | $b grep -c "[s]leep 1000")
+"#;
+    let bundle = script(folder.path(), "leftovers", text, &more);
+    let (ran, json) = run("smoke", &bundle, &["--reps", "3"]);
+    let (code, said) = code_and_words(&ran);
+    let trial = &json["trials"][0];
+    let up = trial["metrics"]["value"]["samples"].as_array().cloned().unwrap_or_default();
+    // The service's shell names its command too.
+    assert!(code == Some(0) && up.len() == 3 && up.iter().all(|n| n.as_f64() >= Some(1.0)), "{said}\n{trial}");
+}
+
 /// Whatever a bundle does wrong is its own fault, with its raw output kept, and no kernel is blamed.
 #[test]
 fn a_bundles_failures_are_faults_with_their_words() {
@@ -217,10 +247,15 @@ fn a_bundles_failures_are_faults_with_their_words() {
         "[[prepare]]\nargv = [\"/bin/busybox\", \"sh\", \"-c\", \"echo no model >&2; exit 3\"]\ndeadline_s = 9\n{VALUE}"
     );
     for (name, text, more, says) in [
-        ("unreadable", "echo garbage 12\n", VALUE.to_string(), "no number for value"),
+        ("unreadable", "echo garbage 12\n", VALUE.to_string(), "no number for value in standard output"),
         ("failing", "echo value 1; exit 7\n", VALUE.to_string(), "exit status 7"),
         ("killed", "kill -9 $$\n", VALUE.to_string(), "signal 9"),
-        ("unready", "echo value 1\n", service("sleep 100", "tcp = '80'"), "service server: not ready after 2 s"),
+        (
+            "unready",
+            "echo value 1\n",
+            service("sleep 100", "tcp = '80'"),
+            "service server: not ready after 2 s: TCP port 80 did not open",
+        ),
         ("dead", "echo value 1\n", service("echo no port >&2; exit 1", "tcp = '80'"), "ended before it was ready"),
         (
             "dying",
@@ -228,7 +263,7 @@ fn a_bundles_failures_are_faults_with_their_words() {
             service("touch /tmp/up; sleep 1; echo gone", "file = '/tmp/up'"),
             "ended during the run",
         ),
-        ("unprepared", "echo value 1\n", prepare, "exit status 3: no model"),
+        ("unprepared", "echo value 1\n", prepare, "exit status 3; it said: no model"),
     ] {
         let results = folder.path().join(format!("{name}-results"));
         let bundle = script(folder.path(), name, text, &more);

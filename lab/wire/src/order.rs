@@ -86,6 +86,8 @@ pub struct Step {
     pub env: BTreeMap<String, String>,
     /// The CPUs that it may run on; all when `None`.
     pub cpus: Option<CpuSet>,
+    /// Its working directory; the root when `None`.
+    pub folder: Option<String>,
     /// Deadline in milliseconds of guest time.
     pub deadline_ms: u64,
 }
@@ -208,6 +210,8 @@ pub enum ProgramOutcome {
     Deadline,
     /// It could not be started, and why.
     NotStarted(String),
+    /// A service beside it failed: which, and how.
+    Service(String),
 }
 
 /// One repetition that counts.
