@@ -28,6 +28,7 @@ pub mod results;
 pub mod share;
 pub mod splat;
 pub mod stats;
+pub mod sweep;
 pub mod sys;
 pub mod topology;
 pub mod trials;

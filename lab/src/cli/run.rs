@@ -7,6 +7,7 @@ use crate::fault::{Fault, Outcome};
 use crate::prove;
 use crate::qemu::quote;
 use crate::report;
+use crate::sweep::{Sweep, Swept};
 use crate::topology::{Arch, Cost};
 use clap::{Args, ValueEnum};
 use topolab_wire::Clock;
@@ -72,6 +73,9 @@ pub(super) struct RunArgs {
     /// Run everything twice, and fail unless both runs are the same to the byte; --clock virtual only.
     #[arg(long)]
     prove: bool,
+    /// `ab` only: compare at several values of a cost or of a parameter, and say where verdicts flip (costs.llc=0us..200us/5).
+    #[arg(long, value_name = "KEY=FROM..TO[/N]", value_parser = Sweep::parse)]
+    sweep: Option<Sweep>,
     /// Measure even when the guest is not the declared machine; every record says so.
     #[arg(long)]
     allow_mismatch: bool,
@@ -149,6 +153,13 @@ fn go(command: &str, args: &RunArgs, against_base: bool, context: &Context) -> O
         allow_mismatch: args.allow_mismatch,
         results: context.results.clone(),
     };
+    if let Some(sweep) = &args.sweep {
+        return match (against_base, args.prove) {
+            (true, false) => go_through(sweep, &wish, context),
+            (false, _) => Err(Fault::input("--sweep compares: it is for ab")),
+            (_, true) => Err(Fault::input("--sweep and --prove are two questions: ask one at a time")),
+        };
+    }
     if args.prove && args.clock != Clock::Virtual {
         return Err(Fault::input("--prove compares two runs, which only --clock virtual makes the same"));
     }
@@ -174,6 +185,37 @@ fn go(command: &str, args: &RunArgs, against_base: bool, context: &Context) -> O
         Some(fault) => Err(Fault { kind: fault.kind, message: fault.message, detail: fault.detail, help: fault.help }),
         None => Ok(summary.exit_code()),
     }
+}
+
+/// A comparison at each point of a sweep.
+fn go_through(sweep: &Sweep, wish: &RunWish, context: &Context) -> Outcome<u8> {
+    let cache = context.cache()?;
+    let (mut points, mut reports) = (Vec::new(), Vec::new());
+    for value in &sweep.values {
+        let mut here = wish.clone();
+        match &sweep.swept {
+            Swept::Cost(cost) => here.costs.push((*cost, *value)),
+            Swept::Param(name) => here.params.push((name.clone(), value.to_string())),
+        }
+        context.progress.say(format!("{} = {}", sweep.name, sweep.text(*value)));
+        let Finished { plan, trials, store } = bench::run(&here, context.lab(&cache))?;
+        let summary = report::summarise(&plan, &trials);
+        let json = report::json("ab", &plan, &trials, &summary);
+        store.finish(&json)?;
+        if let Some(fault) = trials.into_iter().find_map(|trial| trial.fault) {
+            return Err(Fault { kind: fault.kind, message: fault.message, detail: fault.detail, help: fault.help });
+        }
+        points.push(report::Point { value: sweep.text(*value), summary });
+        reports.push(json);
+    }
+    // The worst point decides, in the order of DESIGN §7: worse, inconclusive, fine.
+    let codes: Vec<u8> = points.iter().map(|point| point.summary.exit_code()).collect();
+    match context.format {
+        Format::Json => context.print_json(&report::sweep_json(&sweep.name, &points, reports))?,
+        Format::Text => print!("{}", report::sweep_text(&sweep.name, &points)),
+        Format::Markdown => println!("```\n{}```", report::sweep_text(&sweep.name, &points)),
+    }
+    Ok(if codes.contains(&1) { 1 } else { codes.into_iter().max().unwrap_or(0) })
 }
 
 /// The command line as a person would type it again.

@@ -106,13 +106,13 @@ impl Supplied {
     fn build(&self, program: &str, words: &[String], source: &Path, arch: Arch) -> Outcome<()> {
         let output = cmd(program, words)
             .dir(source)
-            // Nothing of a developer's shell goes into an image: the key does not know its CFLAGS.
-            .full_env(["PATH", "HOME", "TMPDIR"].iter().filter_map(|name| Some((*name, std::env::var_os(name)?))))
             .env("CC", compiler(arch, "gcc"))
             .env("CXX", compiler(arch, "g++"))
             .env("HOST", arch.triplet())
             .env("LC_ALL", "C")
             .env("SOURCE_DATE_EPOCH", "1767225600")
+            // Nothing else of a developer's shell goes into an image: the key does not know its CFLAGS. (In duct the outer word counts first.)
+            .full_env(["PATH", "HOME", "TMPDIR"].iter().filter_map(|name| Some((*name, std::env::var_os(name)?))))
             .stdin_null()
             .stderr_to_stdout()
             .stdout_capture()

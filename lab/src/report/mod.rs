@@ -3,9 +3,11 @@
 mod json;
 mod mechanism;
 mod summary;
+mod sweep;
 mod table;
 
 pub use json::json;
 pub use mechanism::MechanismRow;
 pub use summary::{MetricRow, Section, Side, Summary, summarise};
+pub use sweep::{Point, sweep_json, sweep_text};
 pub use table::{markdown, text};
