@@ -30,7 +30,7 @@
  * 4. debugfs topolab/costs: what a real machine charges and an emulator does not, burned beside the work. "cpu CPU CORE LLC NODE" says
  *    where a CPU is; then, all 0 at first:
  *      smt, core, llc, node NS       a burning task is on another CPU than when it burned last: of the same core, of another core of
- *                                    the same LLC, of another LLC of the same node, of another node
+ *                                    the same LLC, of another LLC; and, on top of that, of another node
  *      remote PERMILLE               burning on another node than where the task burned first takes that much longer
  *      sibling PERMILLE              and beside a CPU of the same core that is not idle
  *      cold NS, cold_after NS        the first burn on a CPU that was idle for so long
@@ -179,16 +179,18 @@ static u64 charge(struct burner *burner, unsigned int cpu)
 	struct place *now = costs.places + cpu, *then = costs.places + burner->cpu;
 	u64 ns = 0;
 
-	if (!burner->placed)
+	if (!burner->placed) {
 		burner->home = now->node;
-	else if (now->node != then->node)
-		ns = costs.node;
-	else if (now->llc != then->llc)
-		ns = costs.llc;
-	else if (now->core != then->core)
-		ns = costs.core;
-	else if (cpu != burner->cpu)
-		ns = costs.smt;
+	} else {
+		if (now->node != then->node)
+			ns = costs.node;
+		if (now->llc != then->llc)
+			ns += costs.llc;
+		else if (now->core != then->core)
+			ns += costs.core;
+		else if (cpu != burner->cpu)
+			ns += costs.smt;
+	}
 	burner->placed = true;
 	burner->cpu = cpu;
 	if (READ_ONCE(now->cold)) {

@@ -211,7 +211,7 @@ fn a_wrong_bundle_is_refused_with_file_and_line() {
     for (from, to, says) in [
         ("cpus = \"node:{client_node}\"", "cpus = \"nod:0\"", "is no place"),
         ("{client_threads}", "{client_thread}", "{client_thread} is not declared"),
-        ("load * node_cpus / 48", "load * node_cpu / 48", "`node_cpu` is neither a parameter nor a fact"),
+        ("load * client_node_cpus / 48", "load * node_cpu / 48", "`node_cpu` is neither a parameter nor a fact"),
         ("ready = { tcp", "redy = { tcp", "unknown field `redy`"),
     ] {
         assert!(text.contains(from), "the example lost `{from}`");

@@ -90,10 +90,12 @@ pub fn resolve(
     let nodes = topology.present_units(Level::Node);
     for param in &bundle.params {
         if let (Some(fact), Some(Setting::Number(node))) = (node_fact(param), values.get(&param.name)) {
+            // A node that is not there is said where it is used as a place; a parameter may also mean "none".
             let cpus = usize::try_from(*node).ok().and_then(|node| nodes.get(node));
-            if let Some(cpus) = cpus {
-                numbers.insert(fact, cpus.len() as i64);
+            if cpus.is_none() && bundle.derived.iter().any(|(_, sum)| sum.names().contains(&fact.as_str())) {
+                return Err(wrong(format!("{}: there is no node {node} on this machine", param.name)));
             }
+            numbers.insert(fact, cpus.map_or(0, CpuSet::len) as i64);
         }
     }
     for (name, sum) in &bundle.derived {

@@ -13,9 +13,9 @@ pub enum Cost {
     Smt,
     /// Moving to another core of the same last-level cache, ns.
     Core,
-    /// Moving to another last-level cache of the same node, ns.
+    /// Moving to another last-level cache, ns.
     Llc,
-    /// Moving to another node, ns.
+    /// Moving to another node, on top of that, ns.
     Node,
     /// Running on another node than where the task began to, permille of its work.
     Remote,
