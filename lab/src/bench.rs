@@ -291,11 +291,10 @@ fn costs(wish: &RunWish, topologies: &[Topology], bundles: &[PlannedBundle]) -> 
         costs
     });
     let charged: Vec<Costs> = charged.collect();
-    if wish.declared_costs && wish.costs.is_empty() {
-        if let Some((topology, _)) = topologies.iter().zip(&charged).find(|(_, costs)| costs.is_empty()) {
-            return Err(Fault::input(format!("--costs: {} declares none", topology.name))
-                .help("a [costs] table in its file, or --cost KEY=VALUE"));
-        }
+    let none = topologies.iter().zip(&charged).find(|(_, costs)| costs.is_empty());
+    if let (true, true, Some((topology, _))) = (wish.declared_costs, wish.costs.is_empty(), none) {
+        return Err(Fault::input(format!("--costs: {} declares none", topology.name))
+            .help("a [costs] table in its file, or --cost KEY=VALUE"));
     }
     let program = bundles.iter().find(|planned| !matches!(planned.bundle.runs, Runs::Model(_)));
     match (wish.declared_costs || !wish.costs.is_empty(), program) {

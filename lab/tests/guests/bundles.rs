@@ -1,9 +1,9 @@
 //! Every bundle in a guest: its programs come from Debian, its numbers are read with their units, and what goes wrong is said.
 
-use crate::common::{code_and_words, output};
+use crate::common::{code_and_words, output, root};
 use serde_json::Value;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output};
 
 /// A run of one boot on the real clock, as JSON.
 fn run(topology: &str, bundle: &str, more: &[&str]) -> (Output, Value) {
@@ -317,5 +317,29 @@ fn an_image_is_the_same_to_the_byte_when_made_again() {
         assert_eq!(code, Some(0), "{said}");
         let again: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
         assert_eq!((&first["key"], &first["digest"]), (&again["key"], &again["digest"]), "{arch}");
+    }
+}
+
+/// What docs/bundles.md tells a newcomer to type, word for word.
+#[test]
+fn the_documentations_examples_run_as_they_are_written() {
+    let text = std::fs::read_to_string(root().join("docs/bundles.md")).expect("docs/bundles.md");
+    let examples: Vec<&str> =
+        text.split("\n## ").filter(|part| part.lines().next().is_some_and(|l| l.ends_with("word for word"))).collect();
+    assert_eq!(examples.len(), 2, "the documentation's examples");
+    let binary = Path::new(env!("CARGO_BIN_EXE_topolab")).parent().expect("a folder");
+    for example in examples {
+        let folder = tempfile::tempdir().expect("a folder");
+        let typed: Vec<&str> = example.lines().filter_map(|line| line.strip_prefix("    ")).collect();
+        let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap_or_default());
+        let ran = Command::new("sh")
+            .args(["-e", "-c", &typed.join("\n")])
+            .current_dir(folder.path())
+            .env("PATH", path)
+            .output()
+            .expect("sh");
+        let (code, said) = code_and_words(&ran);
+        let table = String::from_utf8_lossy(&ran.stdout).into_owned();
+        assert!(code == Some(0) && table.contains("declared = observed: yes"), "{typed:?}\n{table}\n{said}");
     }
 }
