@@ -17,6 +17,7 @@ mod pipe_pair;
 mod polled;
 mod report;
 mod rng;
+mod rt_app;
 mod schedstat;
 mod scheduler_messages;
 mod threads;
@@ -31,12 +32,13 @@ use topolab_wire::{ModelOrder, ModelRecord, Setting};
 type Run = fn(&ModelOrder) -> Result<ModelRecord, ModelError>;
 
 /// Every model, sorted by name.
-const MODELS: [(&str, Run); 6] = [
+const MODELS: [(&str, Run); 7] = [
     ("engine-ipc", engine_ipc::run),
     ("epoll-fanin", epoll_fanin::run),
     ("futex-pair", futex_pair::run),
     ("message-groups", message_groups::run),
     ("pipe-pair", pipe_pair::run),
+    ("rt-app", rt_app::run),
     ("scheduler-messages", scheduler_messages::run),
 ];
 
@@ -67,6 +69,14 @@ pub enum ModelError {
     /// A parameter that the model does not have.
     #[error("parameter `{0}` is unknown to this model")]
     UnknownParameter(String),
+    /// A profile says something that the model cannot do, or that is wrong.
+    #[error("{path}: {why}")]
+    Profile {
+        /// Where in the profile, as keys joined by dots.
+        path: String,
+        /// What is wrong.
+        why: String,
+    },
     /// The kernel refused something.
     #[error("{what}: {source}")]
     System {

@@ -5,6 +5,9 @@ use crate::percentile::{PRINTED, is_thin, nearest_rank};
 use std::collections::BTreeMap;
 use topolab_wire::{CpuSet, ModelOrder, ModelRecord, Value};
 
+/// The sign of a number of 64 bits.
+const SIGN: u64 = 1 << 63;
+
 /// The unit that latencies are told in; samples are nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
@@ -49,12 +52,31 @@ impl Report {
     }
 
     /// Adds `STEM.p50` and its like, of samples in nanoseconds in any order.
-    pub(crate) fn percentiles(&mut self, stem: &str, unit: Unit, mut samples: Vec<u64>) {
+    pub(crate) fn percentiles(&mut self, stem: &str, unit: Unit, samples: Vec<u64>) {
+        self.some_percentiles(stem, unit, &PRINTED, samples);
+    }
+
+    /// Adds these percentiles only.
+    pub(crate) fn some_percentiles(&mut self, stem: &str, unit: Unit, some: &[(&str, f64)], mut samples: Vec<u64>) {
         samples.sort_unstable();
         let (unit, ns_each) = unit.parts();
-        for (name, percent) in PRINTED {
+        for &(name, percent) in some {
             let ns = nearest_rank(&samples, percent).unwrap_or(0);
             let value = Value { unit: unit.into(), value: ns as f64 / ns_each, thin: is_thin(samples.len(), percent) };
+            self.0.metrics.insert(format!("{stem}.{name}"), value);
+        }
+    }
+
+    /// Adds `STEM.p50`, `.p10` and `.p1` of samples that may be negative and of which the lowest are the worst.
+    pub(crate) fn low_percentiles(&mut self, stem: &str, unit: Unit, samples: Vec<i64>) {
+        // With the sign bit flipped, unsigned numbers sort as the signed ones do.
+        let mut flipped: Vec<u64> = samples.into_iter().map(|sample| sample as u64 ^ SIGN).collect();
+        flipped.sort_unstable();
+        let (unit, ns_each) = unit.parts();
+        for (name, percent) in [("p50", 50.0), ("p10", 10.0), ("p1", 1.0)] {
+            let ns = (nearest_rank(&flipped, percent).unwrap_or(SIGN) ^ SIGN) as i64;
+            let value =
+                Value { unit: unit.into(), value: ns as f64 / ns_each, thin: is_thin(flipped.len(), 100.0 - percent) };
             self.0.metrics.insert(format!("{stem}.{name}"), value);
         }
     }
@@ -150,5 +172,16 @@ mod tests {
         let record = report.finish();
         let p50 = &record.metrics["wait_us.p50"];
         assert_eq!((p50.unit.as_str(), p50.value, p50.thin), ("us", 2.0, true));
+    }
+
+    #[test]
+    fn the_lowest_are_the_worst_and_may_be_negative() {
+        let mut report = Report::new();
+        report.low_percentiles("slack_us", Unit::Us, (-100..900).map(|us| us * 1000).collect());
+        let record = report.finish();
+        let metric = |name: &str| (record.metrics[name].value, record.metrics[name].thin);
+        assert_eq!(metric("slack_us.p50"), (399.0, false));
+        assert_eq!(metric("slack_us.p10"), (-1.0, false));
+        assert_eq!(metric("slack_us.p1"), (-91.0, false));
     }
 }
