@@ -226,15 +226,16 @@ impl Bench<'_> {
         let plan = self.plan;
         let (topology, planned) = (&plan.topologies[trial.topology], &plan.bundles[trial.bundle]);
         let resolved = self.resolved(trial)?;
+        let params = resolved.for_model();
         Ok(match (&planned.bundle.runs, resolved.programs) {
             (_, Some(programs)) => Work::Program(Box::new(ProgramOrder { repetitions: plan.reps, ..programs })),
             (Runs::Program(_), None) => {
                 return Err(Fault::lab(format!("{} resolves to no program", planned.bundle.name)));
             }
             (Runs::Model(model), None) => Work::Model(ModelOrder {
-                model: model.clone(),
-                params: resolved.values,
-                profile: None,
+                model: model.name.clone(),
+                params,
+                profile: resolved.profile,
                 seed: trial.seed,
                 repetitions: plan.reps,
                 nodes: topology.present_units(Level::Node),

@@ -1,8 +1,8 @@
 //! From a bundle as written to a checked one. Every rejection says file, line and what to do.
 
 use super::model::{
-    Bundle, Choice, From, Kind, MetricDecl, Over, Param, Place, Program, Promise, Reading, Runs, ServiceDecl, Starts,
-    StepDecl, Supply,
+    Bundle, Choice, From, Kind, MetricDecl, Model, Over, Param, Place, Program, Promise, Reading, Runs, ServiceDecl,
+    Starts, StepDecl, Supply,
 };
 use super::place::{FACTS, WORDS, check_place, node_fact, placeholders};
 use super::schema::{self, File, NumberOrWord};
@@ -233,7 +233,10 @@ impl Check<'_> {
             (Some(model), None) => {
                 let placed = file.placement.isolate.is_some() || file.placement.network.is_some();
                 match file.service.is_empty() && file.prepare.is_empty() && file.source.is_empty() && !placed {
-                    true => Ok(Runs::Model(model.name.clone())),
+                    true => {
+                        let profile = model.profile.as_ref().map(|profile| self.filled(profile)).transpose()?;
+                        Ok(Runs::Model(Box::new(Model { name: model.name.clone(), profile, files })))
+                    }
                     false => Err(self.at(
                         0..0,
                         "[[service]], [[prepare]], [[source]] and [placement] are for programs, not for models",

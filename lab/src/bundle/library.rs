@@ -1,6 +1,6 @@
 //! Where bundles come from: built in, or a folder of the user's.
 
-use super::{Bundle, check};
+use super::{Bundle, Model, Runs, check};
 use crate::fault::{Fault, Outcome};
 use include_dir::{Dir, include_dir};
 use std::collections::BTreeMap;
@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 static BUILT_IN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../images/bundles");
 /// The declaration's file.
 const DECLARATION: &str = "bundle.toml";
+/// The bundle that runs rt-app profiles.
+const PROFILES: &str = "rt-app-profile";
 /// Largest file that goes into a guest with its bundle: they travel in the order.
 const LARGEST: u64 = 1 << 20;
 
@@ -22,6 +24,9 @@ pub fn bundle_names() -> Vec<String> {
 
 /// Loads a bundle by name, or from a folder that has a bundle.toml.
 pub fn load_bundle(spec: &str) -> Outcome<Bundle> {
+    if spec.ends_with(".json") {
+        return from_profile(Path::new(spec));
+    }
     if spec.contains('/') || spec == "." {
         return from_folder(Path::new(spec));
     }
@@ -41,6 +46,24 @@ pub fn load_bundle(spec: &str) -> Outcome<Bundle> {
     }
     let text = files.remove(DECLARATION).ok_or_else(unknown)?;
     check::parse(spec, &format!("{spec}/{DECLARATION}"), &text, files)
+}
+
+/// An rt-app profile by itself: the bundle that runs profiles, with this one.
+fn from_profile(path: &Path) -> Outcome<Bundle> {
+    let text = std::fs::read_to_string(path).map_err(|e| Fault::input(format!("profile {}: {e}", path.display())))?;
+    let bundle = load_bundle(PROFILES)?;
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let runs = match bundle.runs {
+        Runs::Model(model) => {
+            // A bracket in a file's name is none of a placeholder.
+            let key = name.replace(['{', '}'], "");
+            let files = BTreeMap::from([(key.clone(), text)]);
+            Runs::Model(Box::new(Model { profile: Some(key), files, ..*model }))
+        }
+        runs @ Runs::Program(_) => runs,
+    };
+    let params = bundle.params.into_iter().filter(|param| param.name != "profile").collect();
+    Ok(Bundle { name: name.trim_end_matches(".json").to_string(), runs, params, ..bundle })
 }
 
 fn from_folder(folder: &Path) -> Outcome<Bundle> {

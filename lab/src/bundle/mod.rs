@@ -12,8 +12,8 @@ mod sum;
 
 pub use library::{bundle_names, load_bundle};
 pub use model::{
-    Better, Bundle, Choice, From, Kind, MetricDecl, Over, Param, Place, Program, Promise, Reading, Runs, ServiceDecl,
-    Starts, StepDecl, Supply,
+    Better, Bundle, Choice, From, Kind, MetricDecl, Model, Over, Param, Place, Program, Promise, Reading, Runs,
+    ServiceDecl, Starts, StepDecl, Supply,
 };
 pub use place::{Resolved, resolve};
 pub use read::{Outputs, Unread, read};

@@ -234,12 +234,23 @@ pub struct Program {
     pub files: BTreeMap<String, String>,
 }
 
+/// A model of the lab's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Model {
+    /// Its name.
+    pub name: String,
+    /// The file beside bundle.toml with the profile that it runs, if it runs one; `{name}` stands for a parameter.
+    pub profile: Option<String>,
+    /// The files beside bundle.toml.
+    pub files: BTreeMap<String, String>,
+}
+
 /// What a bundle runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Runs {
-    /// A model by name.
-    Model(String),
+    /// A model.
+    Model(Box<Model>),
     /// Programs.
     Program(Box<Program>),
 }

@@ -1,7 +1,7 @@
 //! A bundle on a machine: its parameters' values, the numbers that follow from them and the machine, its commands with all of that
 //! put in, and the CPUs where they run. Pure.
 
-use super::model::{Bundle, Kind, Param, Place, Program, Runs, ServiceDecl, Starts, StepDecl};
+use super::model::{Bundle, Kind, Model, Param, Place, Program, Runs, ServiceDecl, Starts, StepDecl};
 use crate::fault::{Fault, Outcome};
 use crate::topology::{Arch, Level, Topology};
 use std::collections::BTreeMap;
@@ -37,6 +37,16 @@ pub struct Resolved {
     pub values: BTreeMap<String, Setting>,
     /// The order for its programs; none for a model.
     pub programs: Option<ProgramOrder>,
+    /// The text of the profile that a model runs.
+    pub profile: Option<String>,
+}
+
+impl Resolved {
+    /// What a model is told: what names its profile is no parameter of its own.
+    pub fn for_model(&self) -> BTreeMap<String, Setting> {
+        let own = |name: &str| self.profile.is_none() || name != PROFILE;
+        self.values.iter().filter(|(name, _)| own(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
 }
 
 impl Bundle {
@@ -112,11 +122,22 @@ pub fn resolve(
     filling.extend(facts.into_iter().map(|(name, value)| (name, Setting::Number(value))));
     let words = [arch.to_string(), arch.debian_name().to_string(), arch.triplet().to_string()];
     filling.extend(WORDS.iter().zip(words).map(|(name, word)| (name.to_string(), Setting::Word(word))));
-    let programs = match &bundle.runs {
-        Runs::Model(_) => None,
-        Runs::Program(program) => Some(On { topology, values: &filling }.program(program).map_err(wrong)?),
+    let (programs, profile) = match &bundle.runs {
+        Runs::Model(model) => (None, profile(model, &filling).map_err(wrong)?),
+        Runs::Program(program) => (Some(On { topology, values: &filling }.program(program).map_err(wrong)?), None),
     };
-    Ok(Resolved { values: all, programs })
+    Ok(Resolved { values: all, programs, profile })
+}
+
+/// The parameter that chooses among a bundle's profiles.
+const PROFILE: &str = "profile";
+
+fn profile(model: &Model, values: &BTreeMap<String, Setting>) -> Result<Option<String>, String> {
+    let Some(written) = &model.profile else { return Ok(None) };
+    let name = fill(written, values);
+    let there = || model.files.keys().cloned().collect::<Vec<_>>().join(" ");
+    let text = model.files.get(&name).ok_or_else(|| format!("there is no profile {name}; there is: {}", there()))?;
+    Ok(Some(text.clone()))
 }
 
 fn facts(topology: &Topology) -> BTreeMap<String, i64> {

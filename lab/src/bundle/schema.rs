@@ -41,6 +41,7 @@ pub(super) struct File {
 #[serde(deny_unknown_fields)]
 pub(super) struct ModelTable {
     pub(super) name: String,
+    pub(super) profile: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Deserialize)]

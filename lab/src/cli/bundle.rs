@@ -43,7 +43,10 @@ fn print(bundle: &Bundle) {
     let archs: Vec<String> = bundle.architectures.iter().map(ToString::to_string).collect();
     println!("  on        {}", archs.join(", "));
     match &bundle.runs {
-        Runs::Model(model) => println!("  runs      the model {model}"),
+        Runs::Model(model) => match &model.profile {
+            None => println!("  runs      the model {}", model.name),
+            Some(profile) => println!("  runs      the model {} on the profile {profile}", model.name),
+        },
         Runs::Program(program) => print_program(program),
     }
     if bundle.memory_mib > 0 {

@@ -127,6 +127,14 @@ fn every_model_proves_itself() {
         let measured = metrics("smoke", model, &["--clock", "virtual", "--prove"]);
         assert!(number(&measured, metric, unit) > 0.0, "{model}");
     }
+    for profile in ["pair", "fanout", "periodic", "locks", "barrier", "pinned"] {
+        let chosen = format!("profile={profile}");
+        let measured = metrics("smoke", "rt-app-profile", &["--clock", "virtual", "--prove", "-p", &chosen]);
+        assert!(number(&measured, "loops_per_s", "1/s") > 0.0, "{profile}");
+    }
+    // The same as a file of the user's.
+    let file = root().join("images/bundles/rt-app-profile/pair.json").display().to_string();
+    assert!(number(&metrics("smoke", &file, &["--clock", "virtual"]), "loops_per_s", "1/s") > 0.0);
 }
 
 /// A pipe's wakeups carry the sync hint, a futex's do not: what the review of the reciprocal-wakeup thread asks.
