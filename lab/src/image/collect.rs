@@ -6,7 +6,7 @@ use crate::fault::{Fault, Outcome, Trying};
 use crate::topology::Arch;
 use goblin::elf::Elf;
 use goblin::elf::header::{EM_AARCH64, EM_PPC64, EM_X86_64};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Picks from `from` into `to`.
@@ -58,6 +58,11 @@ impl Collector<'_> {
     }
 
     fn closure(&self, mut waiting: Vec<PathBuf>) -> Outcome<()> {
+        // A plug-in may name what its program has loaded already, wherever that lies: it is enough that the recipe takes it too.
+        let taken: BTreeMap<String, PathBuf> = waiting
+            .iter()
+            .filter_map(|path| Some((path.file_name()?.to_string_lossy().into_owned(), path.clone())))
+            .collect();
         let mut seen = BTreeSet::new();
         while let Some(path) = waiting.pop() {
             if !seen.insert(path.clone()) {
@@ -68,7 +73,7 @@ impl Collector<'_> {
             let target = self.to.join(&path);
             std::fs::create_dir_all(target.parent().unwrap_or(self.to)).trying(target.display())?;
             std::fs::copy(&source, &target).trying(target.display())?;
-            waiting.extend(self.needed(&path, &bytes, |_| None)?);
+            waiting.extend(self.needed(&path, &bytes, |library| taken.get(library).cloned())?);
         }
         Ok(())
     }
