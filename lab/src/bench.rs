@@ -123,13 +123,10 @@ pub fn run(wish: &RunWish, lab: Lab<'_>) -> Outcome<Finished> {
     for (topology, planned) in topologies.iter().flat_map(|t| bundles.iter().map(move |b| (t, b))) {
         bundle::resolve(&planned.bundle, &planned.values, topology, arch)?;
     }
-    for (name, _) in &wish.sources {
-        let known: Vec<&str> = bundles.iter().flat_map(|planned| planned.bundle.sources()).collect();
-        if !known.contains(&name.as_str()) {
-            return Err(Fault::input(format!("--source {name}: no bundle of this run asks for it")).help(
-                if known.is_empty() { "leave it out".into() } else { format!("asked for: {}", known.join(" ")) },
-            ));
-        }
+    let asked: Vec<&str> = bundles.iter().flat_map(|planned| planned.bundle.sources()).collect();
+    if let Some((name, _)) = wish.sources.iter().find(|(name, _)| !asked.contains(&name.as_str())) {
+        return Err(Fault::input(format!("--source {name}: no bundle of this run asks for it"))
+            .help(if asked.is_empty() { "leave it out".into() } else { format!("asked for: {}", asked.join(" ")) }));
     }
     let supplied = bundles.iter().map(|b| supplied(b, wish, arch)).collect::<Outcome<Vec<_>>>()?;
     if wish.accel == AccelWish::Kvm && arch != Arch::X86_64 {
@@ -201,9 +198,8 @@ pub fn run(wish: &RunWish, lab: Lab<'_>) -> Outcome<Finished> {
 
 /// The architecture that every machine of a run is of.
 fn common_arch(wished: Option<Arch>, topologies: &[Topology]) -> Outcome<Arch> {
-    let all = [Arch::X86_64, Arch::Aarch64, Arch::Ppc64le];
     let every = |arch: &Arch| topologies.iter().all(|topology| topology.cpu.contains_key(arch));
-    let found = all.into_iter().find(|arch| wished.is_none_or(|wished| wished == *arch) && every(arch));
+    let found = Arch::ALL.into_iter().find(|arch| wished.is_none_or(|wished| wished == *arch) && every(arch));
     found.ok_or_else(|| {
         let said = topologies.iter().map(|topology| {
             let archs: Vec<String> = topology.cpu.keys().map(Arch::to_string).collect();

@@ -82,6 +82,12 @@ impl Fault {
         Self::new(FaultKind::Input, message)
     }
 
+    /// The user's file is wrong at a byte of its text: `FILE:LINE: what`.
+    pub fn at(origin: &str, text: &str, byte: usize, what: impl fmt::Display) -> Self {
+        let line = text.get(..byte.min(text.len())).map_or(1, |before| before.matches('\n').count() + 1);
+        Self::input(format!("{origin}:{line}: {what}"))
+    }
+
     /// The lab failed.
     pub fn lab(message: impl fmt::Display) -> Self {
         Self::new(FaultKind::Lab, message)

@@ -185,9 +185,6 @@ struct Console {
     last: Vec<String>,
 }
 
-/// What the kernel's watchdogs say (kernel/rcu/tree_stall.h, kernel/watchdog.c, kernel/hung_task.c) and its last word.
-const STALLS: &[&str] =
-    &["self-detected stall", "detected stalls", "soft lockup", "hard LOCKUP", "blocked for more than", "Kernel panic"];
 /// Lines of the console that a fault shows.
 const LAST_LINES: usize = 20;
 
@@ -229,7 +226,7 @@ impl Console {
             if self.panic.is_none() && line.contains("Kernel panic") {
                 self.panic = Some(line.clone());
             }
-            self.stalled |= STALLS.iter().any(|words| line.contains(words));
+            self.stalled |= splat::is_stall(&line);
             if !line.trim().is_empty() {
                 self.last.push(line);
             }

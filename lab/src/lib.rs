@@ -30,6 +30,7 @@ pub mod splat;
 pub mod stats;
 pub mod sweep;
 pub mod sys;
+mod tar;
 pub mod topology;
 pub mod trials;
 pub mod verdict;

@@ -3,33 +3,41 @@
 //! A title is the complaint without what differs from boot to boot (time stamp, CPU, PID, addresses), so that two kernels'
 //! complaints can be compared.
 
-/// Marks of a complaint, as kernels print them (lib/bug.c, kernel/panic.c, kernel/rcu/tree_stall.h, kernel/watchdog.c,
-/// kernel/hung_task.c, kernel/sched/topology.c, kernel/locking/lockdep.c, mm/kasan/report.c).
+/// Marks of a complaint, as kernels print them (lib/bug.c, kernel/panic.c, kernel/sched/topology.c, kernel/locking/lockdep.c,
+/// mm/kasan/report.c).
 const MARKS: &[&str] = &[
     "WARNING: ",
     "BUG: ",
     "kernel BUG at ",
     "Oops: ",
-    "Kernel panic - ",
     "ERROR: groups don't span domain->span",
     "ERROR: parent span is not a superset",
     "ERROR: repeated CPUs",
     "ERROR: domain->groups",
     "ERROR: domain->span",
+    "general protection fault",
+    "UBSAN: ",
+];
+/// Those that say that something does not go on (kernel/rcu/tree_stall.h, kernel/watchdog.c, kernel/hung_task.c), and the last word.
+const STALLS: &[&str] = &[
     "detected stalls on CPUs",
     "self-detected stall on CPU",
     "hard LOCKUP",
     "blocked for more than",
     "soft lockup - CPU#",
-    "general protection fault",
-    "UBSAN: ",
+    "Kernel panic - ",
 ];
+
+/// Whether a line says that the kernel, or a task in it, does not go on.
+pub fn is_stall(line: &str) -> bool {
+    STALLS.iter().any(|mark| line.contains(mark))
+}
 
 /// The complaints of a console, each title once, in order of first appearance, with how often it came.
 pub fn complaints(console: &str) -> Vec<(String, usize)> {
     let mut found: Vec<(String, usize)> = Vec::new();
     for line in console.lines() {
-        let Some(at) = MARKS.iter().filter_map(|mark| line.find(mark)).min() else { continue };
+        let Some(at) = MARKS.iter().chain(STALLS).filter_map(|mark| line.find(mark)).min() else { continue };
         let title = title(&line[at..]);
         match found.iter_mut().find(|(known, _)| *known == title) {
             Some((_, count)) => *count += 1,

@@ -5,7 +5,7 @@ mod read;
 
 pub use needs::{guests_that_fit, patience, require_memory};
 
-use crate::bundle::{self, Resolved, Runs};
+use crate::bundle::{self, Ordered, Resolved, Runs};
 use crate::cancel::Cancel;
 use crate::fault::{Fault, FaultKind, Outcome};
 use crate::guest::{self, Birth, Deadlines, Lived};
@@ -224,18 +224,15 @@ impl Bench<'_> {
 
     fn work(&self, trial: &Trial) -> Outcome<Work> {
         let plan = self.plan;
-        let (topology, planned) = (&plan.topologies[trial.topology], &plan.bundles[trial.bundle]);
-        let resolved = self.resolved(trial)?;
-        let params = resolved.for_model();
-        Ok(match (&planned.bundle.runs, resolved.programs) {
-            (_, Some(programs)) => Work::Program(Box::new(ProgramOrder { repetitions: plan.reps, ..programs })),
-            (Runs::Program(_), None) => {
-                return Err(Fault::lab(format!("{} resolves to no program", planned.bundle.name)));
+        let topology = &plan.topologies[trial.topology];
+        Ok(match self.resolved(trial)?.runs {
+            Ordered::Programs(programs) => {
+                Work::Program(Box::new(ProgramOrder { repetitions: plan.reps, ..*programs }))
             }
-            (Runs::Model(model), None) => Work::Model(ModelOrder {
-                model: model.name.clone(),
+            Ordered::Model { name, params, profile } => Work::Model(ModelOrder {
+                model: name,
                 params,
-                profile: resolved.profile,
+                profile,
                 seed: trial.seed,
                 repetitions: plan.reps,
                 nodes: topology.present_units(Level::Node),

@@ -260,7 +260,6 @@ fn record(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use topolab_wire::Setting;
 
     fn order(params: &[(&str, i64)]) -> ModelOrder {
         let defaults = [
@@ -276,16 +275,7 @@ mod tests {
             ("duration_ms", 50),
             ("client_node", -1),
         ];
-        let all = defaults.iter().chain(params);
-        ModelOrder {
-            model: "engine-ipc".into(),
-            params: all.map(|(name, value)| (name.to_string(), Setting::Number(*value))).collect(),
-            profile: None,
-            seed: 1,
-            repetitions: 1,
-            nodes: vec![CpuSet::range(0, 4), CpuSet::range(4, 8)],
-            llcs: vec![],
-        }
+        crate::test_order("engine-ipc", &defaults, params, &[CpuSet::range(0, 4), CpuSet::range(4, 8)])
     }
 
     #[test]

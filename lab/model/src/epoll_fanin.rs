@@ -228,7 +228,6 @@ impl Measured {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use topolab_wire::Setting;
 
     fn order(params: &[(&str, i64)]) -> ModelOrder {
         let defaults = [
@@ -241,16 +240,9 @@ mod tests {
             ("duration_ms", 700),
             ("client_node", 0),
         ];
-        let all =
-            defaults.iter().chain(params).map(|(name, value)| (name.to_string(), Setting::Number(*value))).collect();
         ModelOrder {
-            model: "epoll-fanin".into(),
-            params: all,
-            profile: None,
-            seed: 1,
-            repetitions: 1,
-            nodes: vec![CpuSet::range(0, 8), CpuSet::range(8, 24)],
             llcs: vec![CpuSet::range(0, 8), CpuSet::range(8, 24)],
+            ..crate::test_order("epoll-fanin", &defaults, params, &[CpuSet::range(0, 8), CpuSet::range(8, 24)])
         }
     }
 

@@ -102,6 +102,26 @@ pub fn run(order: &ModelOrder) -> Result<ModelRecord, ModelError> {
     run(order)
 }
 
+/// An order for tests: one run, seed 1, of `defaults` with what is `given` over them, on these nodes.
+#[cfg(test)]
+fn test_order(
+    model: &str,
+    defaults: &[(&str, i64)],
+    given: &[(&str, i64)],
+    nodes: &[topolab_wire::CpuSet],
+) -> ModelOrder {
+    let all = defaults.iter().chain(given);
+    ModelOrder {
+        model: model.into(),
+        params: all.map(|(name, value)| (name.to_string(), Setting::Number(*value))).collect(),
+        profile: None,
+        seed: 1,
+        repetitions: 1,
+        nodes: nodes.to_vec(),
+        llcs: Vec::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

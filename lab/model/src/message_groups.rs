@@ -211,20 +211,10 @@ mod tests {
     use topolab_wire::{CpuSet, Setting};
 
     fn order(transport: &str) -> ModelOrder {
-        let mut params: std::collections::BTreeMap<String, Setting> =
-            [("groups", 2), ("fds", 3), ("loops", 5), ("size", 100), ("work_us", 0)]
-                .map(|(name, value)| (name.to_string(), Setting::Number(value)))
-                .into();
-        params.insert("transport".into(), Setting::Word(transport.into()));
-        ModelOrder {
-            model: "message-groups".into(),
-            params,
-            profile: None,
-            seed: 1,
-            repetitions: 1,
-            nodes: vec![CpuSet::range(0, 4096)],
-            llcs: vec![],
-        }
+        let given = [("groups", 2), ("fds", 3), ("loops", 5), ("size", 100), ("work_us", 0)];
+        let mut order = crate::test_order("message-groups", &given, &[], &[CpuSet::range(0, 4096)]);
+        order.params.insert("transport".into(), Setting::Word(transport.into()));
+        order
     }
 
     #[test]

@@ -110,17 +110,8 @@ mod tests {
 
     #[test]
     fn parameters_are_taken_by_their_names() {
-        let mut order = ModelOrder {
-            model: "pipe-pair".into(),
-            params: [("loops", 7), ("tokens", 2), ("work_us", 3)]
-                .map(|(name, value)| (name.to_string(), Setting::Number(value)))
-                .into(),
-            profile: None,
-            seed: 1,
-            repetitions: 1,
-            nodes: vec![],
-            llcs: vec![],
-        };
+        let given = [("loops", 7), ("tokens", 2), ("work_us", 3)];
+        let mut order = crate::test_order("pipe-pair", &given, &[], &[]);
         let shape = Shape::new(&order).expect("all are given");
         assert_eq!((shape.loops, shape.tokens, shape.work_ns), (7, 2, 3000));
         order.params.insert("tokens".into(), Setting::Number(3));

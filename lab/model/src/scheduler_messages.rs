@@ -300,7 +300,6 @@ fn record(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use topolab_wire::Setting;
 
     fn order(params: &[(&str, i64)]) -> ModelOrder {
         let defaults = [
@@ -311,16 +310,7 @@ mod tests {
             ("think_us", 100),
             ("phase_us", 0),
         ];
-        let all = defaults.iter().chain(params);
-        ModelOrder {
-            model: "scheduler-messages".into(),
-            params: all.map(|(name, value)| (name.to_string(), Setting::Number(*value))).collect(),
-            profile: None,
-            seed: 1,
-            repetitions: 1,
-            nodes: vec![CpuSet::range(0, 3), CpuSet::range(3, 7)],
-            llcs: vec![],
-        }
+        crate::test_order("scheduler-messages", &defaults, params, &[CpuSet::range(0, 3), CpuSet::range(3, 7)])
     }
 
     #[test]

@@ -47,9 +47,7 @@ struct Check<'a> {
 impl Check<'_> {
     /// A fault at a place of the file.
     fn at(&self, span: Range<usize>, what: impl std::fmt::Display) -> Fault {
-        let start = span.start.min(self.text.len());
-        let line = self.text.get(..start).map_or(1, |before| before.matches('\n').count() + 1);
-        Fault::input(format!("{}:{line}: {what}", self.origin))
+        Fault::at(self.origin, self.text, span.start, what)
     }
 
     fn all(mut self, name: &str, file: File, files: BTreeMap<String, String>) -> Outcome<Bundle> {
@@ -110,13 +108,11 @@ impl Check<'_> {
     }
 
     fn architectures(&self, written: &[Spanned<String>]) -> Outcome<Vec<Arch>> {
-        let all = [Arch::X86_64, Arch::Aarch64, Arch::Ppc64le];
         if written.is_empty() {
-            return Ok(all.to_vec());
+            return Ok(Arch::ALL.to_vec());
         }
         let one = |word: &Spanned<String>| {
-            let found = all.into_iter().find(|arch| arch.to_string() == *word.get_ref());
-            found.ok_or_else(|| {
+            Arch::named(word.get_ref()).ok_or_else(|| {
                 self.at(word.span(), format!("`{}` is none of x86_64, aarch64, ppc64le", word.get_ref()))
             })
         };

@@ -53,16 +53,13 @@ fn from_profile(path: &Path) -> Outcome<Bundle> {
     let text = std::fs::read_to_string(path).map_err(|e| Fault::input(format!("profile {}: {e}", path.display())))?;
     let bundle = load_bundle(PROFILES)?;
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let runs = match bundle.runs {
-        Runs::Model(model) => {
-            // A bracket in a file's name is none of a placeholder.
-            let key = name.replace(['{', '}'], "");
-            let files = BTreeMap::from([(key.clone(), text)]);
-            Runs::Model(Box::new(Model { profile: Some(key), files, ..*model }))
-        }
-        runs @ Runs::Program(_) => runs,
-    };
-    let params = bundle.params.into_iter().filter(|param| param.name != "profile").collect();
+    let Runs::Model(model) = bundle.runs else { return Err(Fault::lab(format!("{PROFILES} is no model"))) };
+    // What chose among the bundle's own profiles has nothing left to choose.
+    let params = bundle.params.into_iter().filter(|param| !model.chooses(&param.name)).collect();
+    // A bracket in a file's name is none of a placeholder.
+    let key = name.replace(['{', '}'], "");
+    let files = BTreeMap::from([(key.clone(), text)]);
+    let runs = Runs::Model(Box::new(Model { profile: Some(key), files, ..*model }));
     Ok(Bundle { name: name.trim_end_matches(".json").to_string(), runs, params, ..bundle })
 }
 

@@ -15,5 +15,5 @@ pub use model::{
     Better, Bundle, Choice, From, Kind, MetricDecl, Model, Over, Param, Place, Program, Promise, Reading, Runs,
     ServiceDecl, Starts, StepDecl, Supply,
 };
-pub use place::{Resolved, resolve};
+pub use place::{Ordered, Resolved, resolve};
 pub use read::{Outputs, Unread, read};

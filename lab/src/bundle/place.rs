@@ -35,18 +35,24 @@ const UNITS: &[(&str, Option<Level>)] = &[
 pub struct Resolved {
     /// Parameters and what follows from them.
     pub values: BTreeMap<String, Setting>,
-    /// The order for its programs; none for a model.
-    pub programs: Option<ProgramOrder>,
-    /// The text of the profile that a model runs.
-    pub profile: Option<String>,
+    /// What runs.
+    pub runs: Ordered,
 }
 
-impl Resolved {
-    /// What a model is told: what names its profile is no parameter of its own.
-    pub fn for_model(&self) -> BTreeMap<String, Setting> {
-        let own = |name: &str| self.profile.is_none() || name != PROFILE;
-        self.values.iter().filter(|(name, _)| own(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
-    }
+/// What runs on a machine: programs with their commands, or a model with what it is told.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Ordered {
+    /// Programs; how often is the run's to say.
+    Programs(Box<ProgramOrder>),
+    /// A model.
+    Model {
+        /// Its name.
+        name: String,
+        /// Its parameters.
+        params: BTreeMap<String, Setting>,
+        /// The text of the profile that it runs.
+        profile: Option<String>,
+    },
 }
 
 impl Bundle {
@@ -122,15 +128,26 @@ pub fn resolve(
     filling.extend(facts.into_iter().map(|(name, value)| (name, Setting::Number(value))));
     let words = [arch.to_string(), arch.debian_name().to_string(), arch.triplet().to_string()];
     filling.extend(WORDS.iter().zip(words).map(|(name, word)| (name.to_string(), Setting::Word(word))));
-    let (programs, profile) = match &bundle.runs {
-        Runs::Model(model) => (None, profile(model, &filling).map_err(wrong)?),
-        Runs::Program(program) => (Some(On { topology, values: &filling }.program(program).map_err(wrong)?), None),
+    let runs = match &bundle.runs {
+        Runs::Model(model) => Ordered::Model {
+            name: model.name.clone(),
+            params: all.iter().filter(|(name, _)| !model.chooses(name)).map(|(n, v)| (n.clone(), v.clone())).collect(),
+            profile: profile(model, &filling).map_err(wrong)?,
+        },
+        Runs::Program(program) => {
+            Ordered::Programs(Box::new(On { topology, values: &filling }.program(program).map_err(wrong)?))
+        }
     };
-    Ok(Resolved { values: all, programs, profile })
+    Ok(Resolved { values: all, runs })
 }
 
-/// The parameter that chooses among a bundle's profiles.
-const PROFILE: &str = "profile";
+impl Model {
+    /// Whether a parameter only chooses the profile: then it is none of the model's own.
+    pub(super) fn chooses(&self, param: &str) -> bool {
+        let named = self.profile.as_deref().and_then(|profile| placeholders(profile).ok());
+        named.is_some_and(|names| names.contains(&param))
+    }
+}
 
 fn profile(model: &Model, values: &BTreeMap<String, Setting>) -> Result<Option<String>, String> {
     let Some(written) = &model.profile else { return Ok(None) };
@@ -351,9 +368,8 @@ mod tests {
         let bundle = load_bundle("sched-pipe").expect("built in");
         let given = |name: &str, value: &str| bundle.values(&[(name.to_string(), value.to_string())]);
         let values = given("loops", "7").expect("in range");
-        let order =
-            resolve(&bundle, &values, &load("smoke").expect("built in"), Arch::X86_64).expect("resolved").programs;
-        assert!(order.expect("a program").measured.argv.contains(&"7".to_string()));
+        let resolved = resolve(&bundle, &values, &load("smoke").expect("built in"), Arch::X86_64).expect("resolved");
+        assert!(matches!(resolved.runs, Ordered::Programs(order) if order.measured.argv.contains(&"7".to_string())));
         assert!(given("loops", "0").is_err() && given("loops", "x").is_err() && given("lops", "1").is_err());
     }
 }

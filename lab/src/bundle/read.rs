@@ -43,7 +43,7 @@ pub enum Unread {
         /// The metric.
         metric: String,
         /// The output.
-        place: String,
+        place: From,
         /// How it was looked for.
         how: String,
     },
@@ -53,7 +53,7 @@ pub enum Unread {
         /// The metric.
         metric: String,
         /// The output.
-        place: String,
+        place: From,
         /// What was found.
         text: String,
         /// The declared unit.
@@ -67,25 +67,21 @@ pub fn read(bundle: &Bundle, outputs: &Outputs) -> Result<BTreeMap<String, Value
     bundle.metrics.iter().filter(|metric| metric.reading.is_some()).map(one).collect()
 }
 
-/// The output that something is in.
+/// The output that something is in, or who misses which file.
 fn text<'a>(from: &From, outputs: &'a Outputs, who: &str) -> Result<&'a str, Unread> {
-    match from {
-        From::Stdout => Ok(&outputs.stdout),
-        From::Stderr => Ok(&outputs.stderr),
-        From::File(name) => outputs.files.get(name).map(String::as_str).ok_or_else(|| Unread::NoFile {
-            metric: who.to_string(),
-            file: name.clone(),
-            there: match outputs.files.is_empty() {
-                true => "nothing".into(),
-                false => outputs.files.keys().cloned().collect::<Vec<_>>().join(", "),
-            },
-        }),
-    }
+    outputs.of(from).ok_or_else(|| Unread::NoFile {
+        metric: who.to_string(),
+        file: from.to_string(),
+        there: match outputs.files.is_empty() {
+            true => "nothing".into(),
+            false => outputs.files.keys().cloned().collect::<Vec<_>>().join(", "),
+        },
+    })
 }
 
 fn value(metric: &MetricDecl, outputs: &Outputs) -> Result<Value, Unread> {
     let text = text(&metric.from, outputs, &metric.name)?;
-    let none = |how: String| Unread::NoNumber { metric: metric.name.clone(), place: metric.from.to_string(), how };
+    let none = |how: String| Unread::NoNumber { metric: metric.name.clone(), place: metric.from.clone(), how };
     let reading = metric.reading.as_ref().ok_or_else(|| none("the bundle does not say how".into()))?;
     let (value, mut thin) = found(metric, reading, text)?;
     if let Some((percentile, samples)) = &metric.rank {
@@ -104,7 +100,7 @@ fn is_thin(count: f64, percentile: f64) -> bool {
 
 /// The number, and whether it is a percentile that too few samples lie beyond.
 fn found(metric: &MetricDecl, reading: &Reading, text: &str) -> Result<(f64, bool), Unread> {
-    let none = |how: String| Unread::NoNumber { metric: metric.name.clone(), place: metric.from.to_string(), how };
+    let none = |how: String| Unread::NoNumber { metric: metric.name.clone(), place: metric.from.clone(), how };
     let parsed = |word: &str| number(metric, word).map(|number| (number, false));
     match reading {
         Reading::Regex(expression, over) => {
@@ -159,22 +155,22 @@ fn shortened(text: &str) -> String {
 }
 
 impl Unread {
-    /// The output in which it was looked for, to be shown.
-    pub fn place(&self) -> &str {
+    /// The output to be shown beside it: what was searched, or standard output where that is not there.
+    pub fn place(&self) -> &From {
         match self {
-            Self::NoFile { .. } => "standard output",
+            Self::NoFile { .. } => &From::Stdout,
             Self::NoNumber { place, .. } | Self::Unit { place, .. } => place,
         }
     }
 }
 
 impl Outputs {
-    /// An output by its name for people.
-    pub fn named(&self, place: &str) -> &str {
-        match place {
-            "standard output" => &self.stdout,
-            "standard error" => &self.stderr,
-            file => self.files.get(file).map_or("", String::as_str),
+    /// The output that something is in; `None` for a file that was not left.
+    pub fn of(&self, from: &From) -> Option<&str> {
+        match from {
+            From::Stdout => Some(&self.stdout),
+            From::Stderr => Some(&self.stderr),
+            From::File(name) => self.files.get(name).map(String::as_str),
         }
     }
 }
@@ -226,7 +222,7 @@ const MULTIPLES: &[(&str, f64)] = &[("k", 1e3), ("K", 1e3), ("M", 1e6), ("G", 1e
 fn number(metric: &MetricDecl, text: &str) -> Result<f64, Unread> {
     let wrong = || Unread::Unit {
         metric: metric.name.clone(),
-        place: metric.from.to_string(),
+        place: metric.from.clone(),
         text: text.into(),
         unit: metric.unit.clone(),
     };

@@ -2,9 +2,9 @@
 
 use super::{Context, Format};
 use crate::fault::{Fault, Outcome, Trying};
+use crate::tar;
 use crate::topology;
 use clap::Args;
-use duct::cmd;
 use std::path::{Path, PathBuf};
 
 /// The script that saves a tree on a machine where nothing can be installed.
@@ -55,13 +55,6 @@ fn saved(path: &Path) -> Outcome<topolab_wire::Observation> {
         return observe(path);
     }
     let folder = tempfile::Builder::new().prefix("topolab-capture-").tempdir().trying("a temporary folder")?;
-    // tar refuses members that leave the folder by itself.
-    let tar =
-        cmd!("tar", "-C", folder.path(), "--no-same-owner", "-xf", path).stdin_null().stdout_null().stderr_capture();
-    let output = tar.unchecked().run().trying("tar")?;
-    match output.status.success() {
-        true => observe(folder.path()),
-        false => Err(Fault::input(format!("{} is no tarball", path.display()))
-            .detail(String::from_utf8_lossy(&output.stderr).trim())),
-    }
+    tar::unpack(path, folder.path(), &format!("{} is no tarball", path.display()))?;
+    observe(folder.path())
 }

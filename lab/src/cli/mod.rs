@@ -155,11 +155,5 @@ pub(crate) fn parse_clock(text: &str) -> Result<topolab_wire::Clock, String> {
 
 /// An architecture by the kernel's name, for clap.
 pub(crate) fn parse_arch(text: &str) -> Result<crate::topology::Arch, String> {
-    use crate::topology::Arch;
-    match text {
-        "x86_64" => Ok(Arch::X86_64),
-        "aarch64" => Ok(Arch::Aarch64),
-        "ppc64le" => Ok(Arch::Ppc64le),
-        other => Err(format!("`{other}` is none of x86_64, aarch64, ppc64le")),
-    }
+    crate::topology::Arch::named(text).ok_or_else(|| format!("`{text}` is none of x86_64, aarch64, ppc64le"))
 }

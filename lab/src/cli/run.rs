@@ -4,12 +4,14 @@ use super::kernel_args::KernelArgs;
 use super::{Context, Format};
 use crate::bench::{self, AccelWish, Finished, RunWish};
 use crate::fault::{Fault, Outcome};
+use crate::plan::Plan;
 use crate::prove;
 use crate::qemu::quote;
-use crate::report;
+use crate::report::{self, Summary};
 use crate::sweep::{Sweep, Swept};
 use crate::topology::{Arch, Cost};
 use clap::{Args, ValueEnum};
+use std::path::PathBuf;
 use topolab_wire::Clock;
 
 /// Flags of `run` and `ab`.
@@ -171,20 +173,37 @@ fn go(command: &str, args: &RunArgs, against_base: bool, context: &Context) -> O
         prove::same(&first, &second)?;
         context.progress.say("both runs are the same: records, and consoles up to the end of the measurement");
     }
-    let Finished { plan, trials, store } = first;
-    let summary = report::summarise(&plan, &trials);
-    let json = report::json(command, &plan, &trials, &summary);
-    store.finish(&json)?;
+    let Concluded { plan, summary, json, records, fault } = conclude(command, first)?;
     match context.format {
         Format::Json => context.print_json(&json)?,
         Format::Text => print!("{}", report::text(&plan, &summary)),
         Format::Markdown => print!("{}", report::markdown(&plan, &summary)),
     }
-    context.progress.say(format!("records: {}", store.folder().display()));
-    match trials.into_iter().find_map(|trial| trial.fault) {
-        Some(fault) => Err(Fault { kind: fault.kind, message: fault.message, detail: fault.detail, help: fault.help }),
+    context.progress.say(format!("records: {}", records.display()));
+    match fault {
+        Some(fault) => Err(fault),
         None => Ok(summary.exit_code()),
     }
+}
+
+/// A run with its report made and saved.
+struct Concluded {
+    plan: Plan,
+    summary: Summary,
+    json: serde_json::Value,
+    /// Where the records are.
+    records: PathBuf,
+    /// The first fault, if a trial had one.
+    fault: Option<Fault>,
+}
+
+fn conclude(command: &str, run: Finished) -> Outcome<Concluded> {
+    let Finished { plan, trials, store } = run;
+    let summary = report::summarise(&plan, &trials);
+    let json = report::json(command, &plan, &trials, &summary);
+    store.finish(&json)?;
+    let fault = trials.into_iter().find_map(|trial| trial.fault).map(Fault::from);
+    Ok(Concluded { plan, summary, json, records: store.folder().to_path_buf(), fault })
 }
 
 /// A comparison at each point of a sweep.
@@ -198,24 +217,21 @@ fn go_through(sweep: &Sweep, wish: &RunWish, context: &Context) -> Outcome<u8> {
             Swept::Param(name) => here.params.push((name.clone(), value.to_string())),
         }
         context.progress.say(format!("{} = {}", sweep.name, sweep.text(*value)));
-        let Finished { plan, trials, store } = bench::run(&here, context.lab(&cache))?;
-        let summary = report::summarise(&plan, &trials);
-        let json = report::json("ab", &plan, &trials, &summary);
-        store.finish(&json)?;
-        if let Some(fault) = trials.into_iter().find_map(|trial| trial.fault) {
-            return Err(Fault { kind: fault.kind, message: fault.message, detail: fault.detail, help: fault.help });
+        let Concluded { summary, json, fault, .. } = conclude("ab", bench::run(&here, context.lab(&cache))?)?;
+        if let Some(fault) = fault {
+            return Err(fault);
         }
         points.push(report::Point { value: sweep.text(*value), summary });
         reports.push(json);
     }
-    // The worst point decides, in the order of DESIGN §7: worse, inconclusive, fine.
-    let codes: Vec<u8> = points.iter().map(|point| point.summary.exit_code()).collect();
     match context.format {
         Format::Json => context.print_json(&report::sweep_json(&sweep.name, &points, reports))?,
         Format::Text => print!("{}", report::sweep_text(&sweep.name, &points)),
         Format::Markdown => println!("```\n{}```", report::sweep_text(&sweep.name, &points)),
     }
-    Ok(if codes.contains(&1) { 1 } else { codes.into_iter().max().unwrap_or(0) })
+    // The worst point decides, as the worst section does.
+    let sections = points.into_iter().flat_map(|point| point.summary.sections).collect();
+    Ok(Summary { sections }.exit_code())
 }
 
 /// The command line as a person would type it again.

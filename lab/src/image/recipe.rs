@@ -71,10 +71,9 @@ pub fn load_recipe(spec: &str) -> Outcome<Recipe> {
 }
 
 fn parse(name: String, own: bool, origin: &str, text: String) -> Outcome<Recipe> {
-    let line = |at: usize| text.get(..at).map_or(1, |before| before.matches('\n').count() + 1);
     let file: File = toml::from_str(&text).map_err(|e| {
-        let at = line(e.span().map_or(0, |span| span.start));
-        Fault::input(format!("{origin}:{at}: {}", e.message().trim_end())).detail(e.to_string())
+        let byte = e.span().map_or(0, |span| span.start);
+        Fault::at(origin, &text, byte, e.message().trim_end()).detail(e.to_string())
     })?;
     let wrong = |what: String| Err(Fault::input(format!("{origin}: {what}")));
     if file.schema != 1 {

@@ -6,6 +6,7 @@ use crate::bundle::Supply;
 use crate::cancel::Cancel;
 use crate::digest;
 use crate::fault::{Fault, FaultKind, Outcome, Trying};
+use crate::tar;
 use crate::topology::Arch;
 use duct::cmd;
 use std::path::{Path, PathBuf};
@@ -83,17 +84,7 @@ impl Supplied {
             return Ok(folder);
         }
         std::fs::create_dir_all(&folder).trying(folder.display())?;
-        let output = cmd!("tar", "-xf", std::path::absolute(&self.path).trying(self.path.display())?, "-C", &folder)
-            .stdin_null()
-            .stdout_null()
-            .stderr_capture()
-            .unchecked()
-            .run()
-            .trying("tar")?;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr).trim().to_string();
-            return Err(Fault::input(format!("--source {}: tar cannot read it", self.supply.name)).detail(said));
-        }
+        tar::unpack(&self.path, &folder, &format!("--source {}: tar cannot read it", self.supply.name))?;
         // Most tarballs hold one folder.
         let inside: Vec<PathBuf> =
             std::fs::read_dir(&folder).trying(folder.display())?.flatten().map(|entry| entry.path()).collect();

@@ -7,7 +7,7 @@ use crate::fault::{Fault, Outcome, Trying};
 use crate::lock;
 use crate::paths::{CacheDir, require_disk};
 use crate::progress::Progress;
-use duct::cmd;
+use crate::tar;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -24,13 +24,7 @@ pub(super) fn provide(file: &Path, cache: &CacheDir, progress: Progress, cancel:
         let scratch = tempfile::Builder::new().prefix(".unpacking-").tempdir_in(&sources).trying(sources.display())?;
         let raw = scratch.path().join("raw");
         std::fs::create_dir(&raw).trying(raw.display())?;
-        // tar finds the compression by itself, and refuses members that leave the folder.
-        let tar = cmd!("tar", "-C", &raw, "--no-same-owner", "--no-same-permissions", "-xf", file);
-        let output = tar.stdin_null().stdout_null().stderr_capture().unchecked().run().trying("tar")?;
-        if !output.status.success() {
-            return Err(Fault::input(format!("{place}: tar could not unpack it"))
-                .detail(String::from_utf8_lossy(&output.stderr).trim()));
-        }
+        tar::unpack(file, &raw, &format!("{place}: tar could not unpack it"))?;
         let tree = root(&raw).ok_or_else(|| {
             Fault::input(format!("{place}: this is no kernel source"))
                 .help("a kernel's tarball has Makefile and Kconfig at its top, or in its one folder")
@@ -86,6 +80,7 @@ fn sum(file: &Path, cache: &CacheDir) -> Outcome<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use duct::cmd;
 
     #[test]
     fn a_tarball_is_unpacked_once_and_what_is_no_kernel_is_said() {

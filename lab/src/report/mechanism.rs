@@ -1,9 +1,8 @@
 //! What the scheduler did, beside the numbers: rows with bars for a terminal or a mail.
 
-use super::summary::{Side, natural};
+use super::summary::{Side, natural, side};
 use crate::plan::Role;
 use crate::results::TrialRecord;
-use crate::stats;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -34,7 +33,10 @@ pub(super) fn rows(records: &[&TrialRecord]) -> Vec<MechanismRow> {
     let mut rows: Vec<MechanismRow> = names
         .into_iter()
         .map(|(name, unit)| {
-            let side = |role| side(records, role, name);
+            let own = |role| records.iter().filter(move |record| record.kernel.role == role);
+            let counted =
+                |role| own(role).filter_map(|r| r.mechanism.get(name)).map(|s| s.samples.clone()).collect::<Vec<_>>();
+            let side = |role| side(&counted(role));
             MechanismRow { name: name.into(), unit: unit.into(), base: side(Role::Base), patched: side(Role::Patched) }
         })
         .collect();
@@ -46,14 +48,6 @@ pub(super) fn rows(records: &[&TrialRecord]) -> Vec<MechanismRow> {
 fn order(name: &str) -> usize {
     let groups = ["wakeups.sync", "wakeups", "stacked", "migrations", "wait", "imbalance", "busy"];
     groups.iter().position(|group| name.starts_with(group)).unwrap_or(groups.len())
-}
-
-fn side(records: &[&TrialRecord], role: Role, name: &str) -> Option<Side> {
-    let own =
-        records.iter().filter(|record| record.kernel.role == role).filter_map(|record| record.mechanism.get(name));
-    let medians: Vec<f64> = own.map(|samples| stats::median(&samples.samples)).collect();
-    let centre = medians.iter().sum::<f64>() / medians.len() as f64;
-    (!medians.is_empty()).then(|| Side { centre, spread: stats::deviation(&medians) })
 }
 
 /// The rows as text; nothing without any.

@@ -210,7 +210,8 @@ fn row(plan: &Plan, name: &str, unit: &str, question: Question<'_>) -> MetricRow
     }
 }
 
-fn side(boots: &[Vec<f64>]) -> Option<Side> {
+/// The centre and spread of boots, each with its repetitions; `None` where nothing was measured.
+pub(super) fn side(boots: &[Vec<f64>]) -> Option<Side> {
     let medians: Vec<f64> = boots.iter().filter(|boot| !boot.is_empty()).map(|boot| stats::median(boot)).collect();
     let centre = medians.iter().sum::<f64>() / medians.len() as f64;
     (!medians.is_empty()).then(|| Side { centre, spread: stats::deviation(&medians) })

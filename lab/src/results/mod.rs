@@ -119,6 +119,12 @@ pub struct FaultRecord {
     pub help: Option<String>,
 }
 
+impl From<FaultRecord> for Fault {
+    fn from(record: FaultRecord) -> Self {
+        Self { kind: record.kind, message: record.message, detail: record.detail, help: record.help }
+    }
+}
+
 impl From<Fault> for FaultRecord {
     fn from(fault: Fault) -> Self {
         Self { kind: fault.kind, message: fault.message, detail: fault.detail, help: fault.help }

@@ -65,12 +65,7 @@ fn cpu(table: &Spanned<BTreeMap<String, super::schema::Cpu>>) -> Checked<BTreeMa
     let mut all = BTreeMap::new();
     let unknown = |given: &str| TopologyError::Arch { given: given.to_string(), at: span(table.span()) };
     for (name, cpu) in table.get_ref() {
-        let arch = match name.as_str() {
-            "x86_64" => Arch::X86_64,
-            "aarch64" => Arch::Aarch64,
-            "ppc64le" => Arch::Ppc64le,
-            other => return Err(unknown(other)),
-        };
+        let arch = Arch::named(name).ok_or_else(|| unknown(name))?;
         let qemu = cpu.qemu.get_ref();
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
         if qemu.is_empty() || !qemu.chars().all(plain) {

@@ -20,6 +20,14 @@ pub enum Arch {
 }
 
 impl Arch {
+    /// Every one, the host's own first.
+    pub const ALL: [Self; 3] = [Self::X86_64, Self::Aarch64, Self::Ppc64le];
+
+    /// An architecture by the kernel's name of it.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|arch| arch.to_string() == name)
+    }
+
     /// Debian's name of it.
     pub fn debian_name(self) -> &'static str {
         match self {

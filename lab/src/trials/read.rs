@@ -1,7 +1,7 @@
 //! From what a guest left to a trial's record: first whether it was the machine, then the numbers.
 
 use super::Bench;
-use crate::bundle::{self, Better, Outputs};
+use crate::bundle::{self, Better, From, Outputs};
 use crate::fault::{Fault, FaultKind, Outcome, Trying};
 use crate::guest::Lived;
 use crate::mechanism::{self, Places};
@@ -71,10 +71,9 @@ impl Bench<'_> {
         let bundle = &self.plan.bundles[trial.bundle].bundle;
         let unreadable = |why: String| {
             let said = [&repetition.stdout, &repetition.stderr].map(|name| text(name).unwrap_or_default()).join("\n");
-            let tail: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
             Fault::new(FaultKind::Bundle, format!("{}, {what}: {why}", bundle.name)).detail(format!(
                 "{}\n\nthe raw output: {}.*",
-                tail[tail.len().saturating_sub(12)..].join("\n"),
+                last_lines(&said),
                 results.join(repetition.stdout.trim_end_matches(".stdout").trim_end_matches(".json")).display()
             ))
         };
@@ -101,17 +100,17 @@ impl Bench<'_> {
         }
         let metrics = bundle::read(bundle, &outputs).map_err(|e| {
             // What was searched, and nothing else.
-            let kept = |place: &str| repetition.files.get(place).cloned();
             let file = match e.place() {
-                "standard output" => repetition.stdout.clone(),
-                "standard error" => repetition.stderr.clone(),
-                place => kept(place).unwrap_or_default(),
+                From::Stdout => &repetition.stdout,
+                From::Stderr => &repetition.stderr,
+                From::File(name) => repetition.files.get(name).unwrap_or(name),
             };
-            let said = outputs.named(e.place());
-            let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
-            let tail = lines[lines.len().saturating_sub(12)..].join("\n");
-            Fault::new(FaultKind::Bundle, format!("{}, {what}: {e}", bundle.name))
-                .detail(format!("{tail}\n\nthe raw output: {}", results.join(file).display()))
+            let said = outputs.of(e.place()).unwrap_or_default();
+            Fault::new(FaultKind::Bundle, format!("{}, {what}: {e}", bundle.name)).detail(format!(
+                "{}\n\nthe raw output: {}",
+                last_lines(said),
+                results.join(file).display()
+            ))
         })?;
         let promised = bundle.promises.iter().map(|promise| {
             let (holds, evidence) = promise.kept(&outputs);
@@ -156,6 +155,12 @@ impl Bench<'_> {
         }
         Ok(())
     }
+}
+
+/// The last lines of an output that say something.
+fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(12)..].join("\n")
 }
 
 /// What one run said.
