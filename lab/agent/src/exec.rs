@@ -165,14 +165,3 @@ pub fn wait_until(child: &mut Child, deadline: Duration) -> io::Result<ProgramOu
         (false, None, signal) => ProgramOutcome::Signal(signal.unwrap_or(0)),
     })
 }
-
-/// How something ended, for people.
-pub fn ended(outcome: &ProgramOutcome) -> String {
-    match outcome {
-        ProgramOutcome::Exit(code) => format!("exit status {code}"),
-        ProgramOutcome::Signal(signal) => format!("killed by signal {signal}"),
-        ProgramOutcome::Deadline => "its deadline passed".into(),
-        ProgramOutcome::NotStarted(why) => format!("not started: {why}"),
-        ProgramOutcome::Service(why) => why.clone(),
-    }
-}

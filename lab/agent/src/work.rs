@@ -34,9 +34,8 @@ pub fn run_program(
                 let said = names.map(|name| outbox.text(&name)).join(" ");
                 let last = said.trim().lines().last().unwrap_or_default().to_string();
                 let program = step.argv.first().map_or("", String::as_str);
-                let how = exec::ended(&other);
                 let said = if last.is_empty() { "it said nothing".to_string() } else { format!("it said: {last}") };
-                return Err(io::Error::other(format!("[[prepare]] {which}, {program}: {how}; {said}")));
+                return Err(io::Error::other(format!("[[prepare]] {which}, {program}: {other}; {said}")));
             }
         }
     }

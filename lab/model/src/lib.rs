@@ -24,6 +24,8 @@ mod threads;
 mod wakeups;
 mod window;
 
+pub use futex::{Scope, futex_wait, futex_wake};
+pub use percentile::is_thin;
 pub use rng::SplitMix64;
 use std::io;
 use topolab_wire::{ModelOrder, ModelRecord, Setting};

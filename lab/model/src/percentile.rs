@@ -9,8 +9,9 @@ pub(crate) const PRINTED: [(&str, f64); 6] =
 const BEYOND: usize = 10;
 
 /// Whether fewer than ten samples lie beyond a percentile.
-pub(crate) fn is_thin(count: usize, percent: f64) -> bool {
-    (count as f64) * (1.0 - percent / 100.0) < BEYOND as f64
+pub fn is_thin(count: usize, percent: f64) -> bool {
+    // The epsilon keeps exactly ten, 99.99 % of 100,000, from being rounded to less.
+    count as f64 * (100.0 - percent) / 100.0 < BEYOND as f64 - 1e-6
 }
 
 /// The nearest-rank percentile of sorted samples; `None` without samples.
@@ -40,5 +41,6 @@ mod tests {
         assert!(is_thin(4000, 99.9));
         assert!(is_thin(900, 99.0));
         assert!(!is_thin(100_000, 99.99 - 0.001));
+        assert!(!is_thin(100_000, 99.99) && is_thin(99_999, 99.99));
     }
 }

@@ -6,10 +6,9 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 use regex::Regex;
 use std::collections::BTreeMap;
+use topolab_model::is_thin;
 use topolab_wire::Value;
 
-/// Samples that must lie beyond a percentile for it to say something of the tail (as in the models).
-const BEYOND: f64 = 10.0;
 /// How a compressed HdrHistogram begins in base64 (cookie 0x1c849304, big endian).
 const HISTOGRAM: &str = "HISTF[A-Za-z0-9+/]+=*";
 
@@ -87,15 +86,9 @@ fn value(metric: &MetricDecl, outputs: &Outputs) -> Result<Value, Unread> {
     if let Some((percentile, samples)) = &metric.rank {
         // The number of samples is a plain number, whatever the metric's unit.
         let count = MetricDecl { name: format!("{}'s samples", metric.name), unit: "1".into(), ..metric.clone() };
-        thin |= is_thin(found(&count, samples, text)?.0, *percentile);
+        thin |= is_thin(found(&count, samples, text)?.0 as usize, *percentile);
     }
     Ok(Value { unit: metric.unit.clone(), value, thin })
-}
-
-/// Whether fewer than ten samples lie beyond a percentile.
-fn is_thin(count: f64, percentile: f64) -> bool {
-    // The epsilon keeps 99.99 % of exactly 100,000 samples from being rounded to less than ten.
-    count * (100.0 - percentile) / 100.0 < BEYOND - 1e-6
 }
 
 /// The number, and whether it is a percentile that too few samples lie beyond.
@@ -134,7 +127,7 @@ fn found(metric: &MetricDecl, reading: &Reading, text: &str) -> Result<(f64, boo
         }
         Reading::Hdr { percentile, scale } => {
             let histogram = histogram(text).map_err(none)?;
-            let thin = is_thin(histogram.len() as f64, *percentile);
+            let thin = is_thin(histogram.len() as usize, *percentile);
             Ok((histogram.value_at_percentile(*percentile) as f64 * scale, thin))
         }
     }

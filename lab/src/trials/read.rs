@@ -77,13 +77,8 @@ impl Bench<'_> {
                 results.join(repetition.stdout.trim_end_matches(".stdout").trim_end_matches(".json")).display()
             ))
         };
-        match &repetition.outcome {
-            ProgramOutcome::Exit(0) => {}
-            ProgramOutcome::Exit(code) => return Err(unreadable(format!("exit status {code}"))),
-            ProgramOutcome::Signal(signal) => return Err(unreadable(format!("killed by signal {signal}"))),
-            ProgramOutcome::Deadline => return Err(unreadable("its deadline passed".into())),
-            ProgramOutcome::NotStarted(why) => return Err(unreadable(format!("not started: {why}"))),
-            ProgramOutcome::Service(why) => return Err(unreadable(why.clone())),
+        if repetition.outcome != ProgramOutcome::Exit(0) {
+            return Err(unreadable(repetition.outcome.to_string()));
         }
         let read = |name: &String| text(name).map_err(|e| unreadable(e.to_string()));
         let kept = |(name, kept): (&String, &String)| Ok((name.clone(), read(kept)?));

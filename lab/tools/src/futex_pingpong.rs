@@ -3,12 +3,12 @@
 use crate::ToolError;
 use crate::arguments::Arguments;
 use crate::error::trying;
-use crate::futex::{self, Scope};
 use nix::errno::Errno;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::Builder;
 use std::time::Instant;
+use topolab_model::{Scope, futex_wait, futex_wake};
 
 /// Nothing is in the word.
 const EMPTY: u32 = 0;
@@ -49,7 +49,7 @@ impl Side<'_> {
                 EMPTY => {}
                 _ => return Err(ToolError::NothingMeasured("the other thread failed".into())),
             }
-            match futex::wait(&self.own.0, EMPTY, self.scope) {
+            match futex_wait(&self.own.0, EMPTY, self.scope) {
                 Ok(()) => self.counts.waits += 1,
                 // The token came in between, or a signal did.
                 Err(Errno::EAGAIN | Errno::EINTR) => {}
@@ -62,7 +62,7 @@ impl Side<'_> {
     fn pass(&mut self) -> Result<(), ToolError> {
         self.other.0.store(TOKEN, Ordering::Release);
         self.counts.wakes += 1;
-        self.counts.found += u64::from(trying("FUTEX_WAKE", futex::wake_one(&self.other.0, self.scope))?);
+        self.counts.found += trying("FUTEX_WAKE", futex_wake(&self.other.0, 1, self.scope))? as u64;
         Ok(())
     }
 
@@ -81,7 +81,7 @@ impl Side<'_> {
         })();
         if result.is_err() {
             self.other.0.store(BROKEN, Ordering::Release);
-            let _ = futex::wake_one(&self.other.0, self.scope);
+            let _ = futex_wake(&self.other.0, 1, self.scope);
         }
         result.map(|began| (self.counts, began))
     }

@@ -4,7 +4,6 @@
 mod arguments;
 mod completions;
 mod error;
-mod futex;
 mod futex_pingpong;
 mod gguf;
 mod http;

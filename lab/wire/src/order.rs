@@ -214,6 +214,18 @@ pub enum ProgramOutcome {
     Service(String),
 }
 
+impl std::fmt::Display for ProgramOutcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Exit(code) => write!(f, "exit status {code}"),
+            Self::Signal(signal) => write!(f, "killed by signal {signal}"),
+            Self::Deadline => f.write_str("its deadline passed"),
+            Self::NotStarted(why) => write!(f, "not started: {why}"),
+            Self::Service(why) => f.write_str(why),
+        }
+    }
+}
+
 /// One repetition that counts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Repetition {
